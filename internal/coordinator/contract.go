@@ -1,0 +1,57 @@
+package coordinator
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Caller says who asks: what the request header and the connection tell.
+type Caller struct {
+	ClientID   string
+	ClientHost string // Java's form, "/10.0.0.1"
+}
+
+// Node is a replica as clients see it: one more node in Metadata.
+type Node struct {
+	ID   int32
+	Host string
+	Port int32
+}
+
+// Verdict says whose a group is.
+type Verdict int8
+
+const (
+	Foreign     Verdict = iota // not a streams group of ours: the cluster answers for it
+	Ours                       // ours, and this replica owns its shard
+	Elsewhere                  // ours, another replica owns its shard (or nobody does right now)
+	Undecided                  // can't be known now (projection loading, log unreachable): answer COORDINATOR_LOAD_IN_PROGRESS
+)
+
+// Service is what the gateway needs. Responses are complete messages in the request's version; a Service never
+// returns nil and never panics the caller. Requests that may be about foreign groups are asked about with Judge first.
+type Service interface {
+	// Node is this replica's own node; Nodes are all replicas seen within the last day, this one included, ascending by id.
+	Node() Node
+	Nodes() []Node
+	// LogTopic is the name of the record log: clients may read it, never write it, delete it or alter it.
+	LogTopic() string
+
+	// Judge says whose the group is. Foreign is only answered after a read barrier on the log partition
+	// (design D9); the answer "Ours" is from memory.
+	Judge(ctx context.Context, group string) Verdict
+	// Coordinator names the owner's node of a group of ours; ok is false while nobody owns the shard
+	// (COORDINATOR_NOT_AVAILABLE). known is false where the group isn't known as a streams group here.
+	Coordinator(ctx context.Context, group string) (n Node, known, ok bool)
+
+	Heartbeat(ctx context.Context, c Caller, r *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse
+	Describe(ctx context.Context, c Caller, r *kmsg.StreamsGroupDescribeRequest) *kmsg.StreamsGroupDescribeResponse
+	OffsetCommit(ctx context.Context, c Caller, r *kmsg.OffsetCommitRequest) *kmsg.OffsetCommitResponse
+	// OffsetFetch answers for groups of ours only (v8+: r.Groups holds just those; below: r.Group).
+	OffsetFetch(ctx context.Context, c Caller, r *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchResponse
+	// OffsetDelete, DeleteGroups, ListGroups: the same. ListGroups lists the groups of shards that this replica owns.
+	OffsetDelete(ctx context.Context, c Caller, r *kmsg.OffsetDeleteRequest) *kmsg.OffsetDeleteResponse
+	DeleteGroups(ctx context.Context, c Caller, r *kmsg.DeleteGroupsRequest) *kmsg.DeleteGroupsResponse
+	ListGroups(ctx context.Context, c Caller, r *kmsg.ListGroupsRequest) *kmsg.ListGroupsResponse
+}
