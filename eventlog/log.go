@@ -83,6 +83,10 @@ type Claim struct {
 	ProducerEpoch int16
 	// Generation is the offset of the claim's ownership record: what tells two claims apart (never the epoch).
 	Generation int64
+	// FreshProducer says that the cluster gave a producer id other than that of the previous ownership record (its
+	// transactional id expired, or its epochs were used up), so that the cluster can't refuse the predecessor. ClaimAfter
+	// has then waited one lease; the owner reads to the log's end (End, asked after ClaimAfter returned) before it serves.
+	FreshProducer bool
 }
 
 // Log is a record log. *Kafka (kafka.go) is the real one, *Fake the one for tests.
@@ -92,7 +96,12 @@ type Log interface {
 	BatchBytesMax() int
 	// Claim takes partition p over: the cluster refuses writers of earlier claims from the moment that the
 	// ownership record is in the log. o's producer id, epoch and claim offset are filled in here.
+	// It is ClaimAfter without a previous owner.
 	Claim(ctx context.Context, p int32, o Ownership) (Writer, error)
+	// ClaimAfter is Claim by one who knows the last ownership record of p (nil: there is none). Where the cluster gives
+	// another producer id than prev's, it returns only after the lease has passed since the claim was in the log, with
+	// Claim.FreshProducer set (design D4).
+	ClaimAfter(ctx context.Context, p int32, o Ownership, prev *Owner, lease time.Duration) (Writer, error)
 	// End asks the leader of p for its high watermark.
 	End(ctx context.Context, p int32) (int64, error)
 	// Follow reads all partitions into f until ctx ends. It returns ctx's error, or the error that makes
@@ -106,9 +115,11 @@ type Log interface {
 type Done func(offset int64, err error)
 
 // Writer appends to one partition under one claim. Its methods do not block, but for those with a context.
-// After the first error that is not ErrTooLarge the writer is dead: every waiting append fails with that
+// After the first error that is neither ErrTooLarge nor ErrEmptyAppend the writer is dead: every waiting append fails with that
 // error, and so does every further one; the owner claims anew.
 type Writer interface {
+	// Claim is the claim in force. A long-lived writer renews itself between two batches: it takes the next producer
+	// epoch and writes its ownership record again, whose offset is the new generation.
 	Claim() Claim
 	// Append queues recs as one atomic operation: adjacent and in one batch. timestamp is in ms.
 	Append(timestamp int64, recs []Raw, done Done)
@@ -138,6 +149,8 @@ var (
 	ErrRebuild = errors.New("partition must be read again")
 	// ErrFenceUnproven: the cluster accepted a write of an older epoch; it can't be used safely (design D4).
 	ErrFenceUnproven = errors.New("the cluster does not fence older producer epochs")
+	// ErrEmptyAppend: an append without records has no offset. Only that operation fails.
+	ErrEmptyAppend = errors.New("append of no records")
 	// ErrNodeIDTaken: another live process uses this node id.
 	ErrNodeIDTaken = errors.New("node id is used by another process")
 )

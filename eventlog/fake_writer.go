@@ -1,0 +1,211 @@
+package eventlog
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
+
+// fakeWriter is a Writer of a Fake. All fields are guarded by Fake.mu.
+type fakeWriter struct {
+	f       *Fake
+	part    *fakePartition
+	owner   Ownership
+	current Claim
+	err     error // why the writer is dead
+	queue   []*fakeOp
+	under   *fakeOp // in the log, its acknowledgement held
+	backlog int
+}
+
+type fakeOp struct {
+	op       operation
+	done     Done
+	barriers []Done
+	bytes    int
+	offset   int64
+}
+
+// take takes the next producer epoch and writes the ownership record.
+func (w *fakeWriter) take() {
+	part := w.part
+	part.issued++
+	o := w.owner
+	o.Format, o.ProducerID, o.ProducerEpoch, o.Claim = OwnershipFormat, part.producer, part.issued, -1
+	w.owner = o
+	w.current = Claim{Partition: part.p, ProducerID: o.ProducerID, ProducerEpoch: o.ProducerEpoch}
+	w.current.Generation = part.write(w.f, w.entries(operation{time.Now().UnixMilli(), []Raw{ownershipRaw(o)}}))
+}
+
+// ownershipRaw encodes an ownership record.
+func ownershipRaw(o Ownership) Raw {
+	value, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // a struct of numbers and strings
+	}
+	return Raw{Key: []byte{0x7d, 0x00}, Value: value} // TODO: Encode
+}
+
+func (w *fakeWriter) entries(op operation) []Entry {
+	entries := make([]Entry, len(op.recs))
+	for i, r := range op.recs {
+		entries[i] = Entry{Timestamp: op.timestamp, ProducerID: w.current.ProducerID, ProducerEpoch: w.current.ProducerEpoch, Key: r.Key, Value: r.Value}
+	}
+	return entries
+}
+
+func (w *fakeWriter) Claim() Claim {
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	return w.current
+}
+
+func (w *fakeWriter) Append(timestamp int64, recs []Raw, done Done) {
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	if w.err != nil {
+		w.f.later(done, -1, w.err)
+		return
+	}
+	if len(recs) == 0 {
+		w.f.later(done, -1, ErrEmptyAppend)
+		return
+	}
+	if !fitsBatch(recs, w.f.options.BatchBytesMax) {
+		// behind what waits, so that outcomes come in the order of the appends
+		w.push(&fakeOp{op: operation{timestamp: timestamp}, done: done})
+		return
+	}
+	w.push(&fakeOp{op: operation{timestamp, recs}, done: done, bytes: batchOverhead + recordsSizeMax(recs)})
+}
+
+func (w *fakeWriter) push(op *fakeOp) {
+	w.backlog += op.bytes
+	w.queue = append(w.queue, op)
+	w.step()
+}
+
+func (w *fakeWriter) Barrier(done Done) {
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	switch {
+	case w.err != nil:
+		w.f.later(done, -1, w.err)
+	case len(w.queue) > 0 && len(w.queue[len(w.queue)-1].op.recs) > 0:
+		last := w.queue[len(w.queue)-1]
+		last.barriers = append(last.barriers, done)
+	default:
+		w.push(&fakeOp{op: operation{time.Now().UnixMilli(), []Raw{ownershipRaw(w.repeat())}}, done: done})
+	}
+}
+
+// repeat is the ownership record written again without a new claim.
+func (w *fakeWriter) repeat() Ownership {
+	o := w.owner
+	o.Claim = w.current.Generation
+	return o
+}
+
+func (w *fakeWriter) Backlog() int {
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	return w.backlog
+}
+
+func (w *fakeWriter) Release(ctx context.Context) error {
+	outcome := make(chan error, 1)
+	w.f.mu.Lock()
+	if w.err != nil {
+		defer w.f.mu.Unlock()
+		return w.err
+	}
+	o := w.repeat()
+	o.Released = true
+	w.push(&fakeOp{
+		op:   operation{time.Now().UnixMilli(), []Raw{ownershipRaw(o)}},
+		done: func(_ int64, err error) { outcome <- err },
+	})
+	w.f.mu.Unlock()
+	defer w.Close()
+	select {
+	case err := <-outcome:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (w *fakeWriter) Close() {
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	if w.err == nil {
+		w.die(ErrClosed)
+	}
+}
+
+// step sends what can be sent: one batch is under way at a time.
+func (w *fakeWriter) step() {
+	faults := &w.part.faults
+	for w.err == nil && w.under == nil && len(w.queue) > 0 && !faults.holdAppends {
+		op := w.queue[0]
+		if len(op.op.recs) == 0 {
+			w.queue = w.queue[1:]
+			w.f.later(op.done, -1, ErrTooLarge)
+			continue
+		}
+		if w.part.seen[w.current.ProducerID] > w.current.ProducerEpoch {
+			w.die(ErrFenced)
+			return
+		}
+		switch fault := faults.next(); fault.kind {
+		case fakeFail:
+			w.die(fault.err)
+			return
+		case fakeDrop:
+			faults.late = &fakeLate{w.current, w.entries(op.op)}
+			w.die(ErrOutcomeUnknown)
+			return
+		case fakeLoseAck:
+			w.part.write(w.f, w.entries(op.op))
+			w.die(ErrOutcomeUnknown)
+			return
+		}
+		w.queue = w.queue[1:]
+		op.offset = w.part.write(w.f, w.entries(op.op))
+		w.under = op
+		if !faults.holdAcks {
+			w.acknowledge()
+		}
+	}
+}
+
+// acknowledge completes the batch under way.
+func (w *fakeWriter) acknowledge() {
+	op := w.under
+	w.under = nil
+	w.backlog -= op.bytes
+	for _, done := range append([]Done{op.done}, op.barriers...) {
+		w.f.later(done, op.offset, nil)
+	}
+}
+
+// die ends the writer: everything that waits fails with err.
+func (w *fakeWriter) die(err error) {
+	w.err = err
+	ops := w.queue
+	if w.under != nil {
+		ops = append([]*fakeOp{w.under}, ops...)
+	}
+	w.queue, w.under, w.backlog = nil, nil, 0
+	for _, op := range ops {
+		for _, done := range append([]Done{op.done}, op.barriers...) {
+			w.f.later(done, -1, err)
+		}
+	}
+	for i, other := range w.part.writers {
+		if other == w {
+			w.part.writers = append(w.part.writers[:i], w.part.writers[i+1:]...)
+			break
+		}
+	}
+}
