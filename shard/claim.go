@@ -1,0 +1,220 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"streamkeeper/eventlog"
+)
+
+// releaseMax bounds the writing of a released record at shutdown: a cluster that does not answer must not hold the exit.
+const releaseMax = 2 * time.Second
+
+// ClaimerAfter is a Log that wants to know the last owner, because a claim that got another producer id can't be
+// relied on to refuse the predecessor: such a claim is written, one lease is waited, and only then it is returned (D4).
+type ClaimerAfter interface {
+	ClaimAfter(ctx context.Context, p int32, o eventlog.Ownership, previous *eventlog.Owner, lease time.Duration) (eventlog.Writer, error)
+}
+
+// want says whether the ownership group wants this replica to own the partition.
+func (s *Shard) want(wanted bool) {
+	s.wanted = wanted
+	s.wantedNow.Store(wanted)
+	switch {
+	case wanted && s.state == idle:
+		s.startClaim(0)
+	case !wanted && s.state == claiming:
+		s.end(ErrNotOwner)
+	}
+	// A serving shard that is revoked serves on until the successor's ownership record or the end of the lease (watchLease).
+}
+
+// lose ends the shard at once: the group went on without us.
+func (s *Shard) lose() {
+	s.wanted = false
+	s.wantedNow.Store(false)
+	if s.state != idle {
+		s.end(ErrNotOwner)
+	}
+}
+
+// otherOwner is called for each ownership record of another replica or process that the projection applied.
+func (s *Shard) otherOwner(o eventlog.Owner) {
+	if s.state != active || o.Generation <= s.writer.Claim().Generation || o.Released {
+		return
+	}
+	s.log.Info("another replica claimed the partition", "owner", o.NodeID, "address", o.Address, "generation", o.Generation)
+	s.end(ErrNotOwner)
+	if s.wanted {
+		// The group assigned it to us, so the other's claim is the late one. A pause keeps two that disagree from fencing each other in a circle.
+		s.startClaim(claimRetryMax)
+	}
+}
+
+// startClaim claims the partition after a pause, in a goroutine of its own, which reports back to the loop.
+func (s *Shard) startClaim(pause time.Duration) {
+	s.state = claiming
+	s.run++
+	run := s.run
+	ctx, cancel := context.WithCancel(context.Background())
+	s.stopRun = cancel
+	go func() {
+		w, err := s.claim(ctx, pause)
+		s.post(func(s *Shard) { s.claimed(run, w, err) })
+	}()
+}
+
+// claim runs off the loop: wait until the projection stands at the end (an owner that still reads would fence one that serves),
+// claim, and wait until the projection has applied the claim's own record.
+func (s *Shard) claim(ctx context.Context, pause time.Duration) (eventlog.Writer, error) {
+	store, log := s.host.cfg.Store, s.host.cfg.Log
+	const look = 20 * time.Millisecond
+	for wait := pause; ; wait = look {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(wait):
+		}
+		if err := store.Err(s.partition); err != nil {
+			return nil, err
+		}
+		if store.AtEnd(s.partition) {
+			break
+		}
+	}
+	var previous *eventlog.Owner
+	if o, ok := store.Owner(s.partition); ok {
+		previous = &o
+	}
+	var w eventlog.Writer
+	var err error
+	if c, ok := log.(ClaimerAfter); ok {
+		w, err = c.ClaimAfter(ctx, s.partition, s.host.cfg.Self, previous, s.host.cfg.Assignment.LeaseDuration())
+	} else {
+		w, err = log.Claim(ctx, s.partition, s.host.cfg.Self)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := store.Wait(ctx, s.partition, w.Claim().Generation+1); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// claimed takes the outcome of a claim.
+func (s *Shard) claimed(run int64, w eventlog.Writer, err error) {
+	if run != s.run || s.state != claiming {
+		if w != nil { // revoked while the claim was under way: nobody serves under it
+			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), releaseMax)
+				defer cancel()
+				if err := w.Release(ctx); err != nil {
+					w.Close()
+				}
+			}()
+		}
+		return
+	}
+	if err == nil {
+		s.writer = w
+		s.seq, s.acked = 0, 0
+		err = s.load()
+		if err != nil {
+			w.Close()
+			s.writer = nil
+			s.groups = map[string]*group{}
+		}
+	}
+	if err != nil {
+		s.retry = min(max(2*s.retry, claimRetryMin), claimRetryMax)
+		if errors.Is(err, eventlog.ErrRefused) || errors.Is(err, eventlog.ErrFenceUnproven) {
+			s.retry = claimRetryMax // it will not change soon; the log line must not flood
+		}
+		s.log.Error("claim failed", "err", err, "again", s.retry)
+		s.host.stats.claimsFailed.Add(1)
+		s.startClaim(s.retry)
+		return
+	}
+	s.retry = 0
+	s.state = active
+	s.lapsed = false
+	s.serving.Store(true)
+	s.host.stats.claims.Add(1)
+	s.log.Info("shard serves", "generation", w.Claim().Generation, "epoch", w.Claim().ProducerEpoch, "groups", len(s.groups))
+}
+
+// failed is called when the writer reported an error that ends it.
+func (s *Shard) failed(err error) {
+	s.log.Warn("append failed, the partition is claimed anew", "err", err)
+	s.host.stats.appendsFailed.Add(1)
+	answer := ErrLoading
+	if errors.Is(err, eventlog.ErrFenced) {
+		answer = ErrNotOwner
+	}
+	s.end(answer)
+	if s.wanted {
+		pause := claimRetryMin
+		if errors.Is(err, eventlog.ErrFenced) {
+			// Somebody else claimed. If the group has us as owner the other is late and will notice; until then do not
+			// fight over the partition.
+			pause = claimRetryMax
+		}
+		s.startClaim(pause)
+	}
+}
+
+// end drops everything the shard knows and answers what waits with err.
+func (s *Shard) end(err error) {
+	if s.stopRun != nil {
+		s.stopRun()
+		s.stopRun = nil
+	}
+	s.run++
+	s.serving.Store(false)
+	s.state = idle
+	if s.writer != nil {
+		s.writer.Close()
+		s.writer = nil
+	}
+	waiting := s.inflight
+	s.inflight = nil
+	for id := range s.groups {
+		s.host.known.Delete(id)
+	}
+	s.groups = map[string]*group{}
+	s.overlay = newOverlay()
+	s.timers = timers{}
+	for i := range waiting {
+		for _, w := range waiting[i].waiters {
+			w.fail(err)
+		}
+	}
+}
+
+// release writes the released record and ends the shard; called at shutdown, from outside the loop.
+func (s *Shard) release(ctx context.Context) {
+	done := make(chan struct{})
+	s.post(func(s *Shard) {
+		w := s.writer
+		if s.state != active || w == nil {
+			close(done)
+			return
+		}
+		s.writer = nil // end must not close it under the release
+		s.end(ErrNotOwner)
+		go func() {
+			defer close(done)
+			if err := w.Release(ctx); err != nil {
+				s.log.Warn("released record not written", "err", err)
+				w.Close()
+			}
+		}()
+	})
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}

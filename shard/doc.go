@@ -1,0 +1,43 @@
+// Package shard owns the groups of a replica. A shard is one partition of the record log; exactly one goroutine
+// runs it while this replica owns the partition (D2).
+//
+// # Life of a request
+//
+// A method of Host puts the request into the inbox of the group's shard. The shard's loop hydrates the group if
+// it is not in memory (from the projection, D7), calls a pure handler of shard/streams or shard/offsets, applies the
+// records it returned at once, hands them to the partition's fenced writer, and remembers the response. The
+// response leaves when what it is based on is durable (D3): after the append it made, or after the last append
+// of its group, or, for OffsetFetch and for answers that say "there is none", after an append that was
+// acknowledged after the request came. Answers without a write leave only inside the lease.
+//
+// # What ends a shard
+//
+// A writer error (fenced, or an outcome that stayed unknown): everything in memory is dropped, waiting requests get
+// a retriable error, and if the partition is still assigned to this replica it is claimed again, read up to
+// the new claim and hydrated again. A later ownership record by somebody else: the same without the claim.
+//
+// # Files
+//
+//	host.go        all shards of a replica; which partitions it wants (Membership); routing of a request to its shard
+//	verbs.go       the requests a Host takes, one short method each
+//	shard.go       the loop and its states
+//	claim.go       claiming, loading, giving up
+//	turn.go        one unit of work on the loop: apply, append, who waits for what
+//	groups.go      hydration and eviction
+//	timers.go      the timers of a shard, in one heap
+//	overlay.go     committed offsets that the projection has not applied yet, and the view over both
+//	sweep.go       what the cleanup cycle needs
+//	membership.go lease.go   the consumer group among replicas and the lease it grants
+//	stats.go       counters
+//
+// # Non-obvious
+//
+// The records of an operation are applied before they are durable, so a later operation of the same partition is decided on
+// them; that is sound because appends of one partition succeed or fail in order, and a failure drops the memory as a whole.
+//
+// A group leaves memory only when the projection has applied its last record. Otherwise a join that comes just after the
+// eviction would hydrate an older state than the one it evicted.
+//
+// Timers are not in the log. After a takeover, and after a pause of the process longer than the lease, every session starts at
+// full length: a member must not be expired by a silence that was ours.
+package shard

@@ -1,0 +1,107 @@
+package shard
+
+import (
+	"fmt"
+	"time"
+
+	"streamkeeper/shard/streams"
+)
+
+// idleKeep is how long a group without members stays in memory after its last request: the tools ask several things in a row.
+const idleKeep = 30 * time.Second
+
+// group returns a group of this partition, from memory or hydrated from the projection. A group that is nowhere
+// is returned too, as one that does not exist, and is not kept.
+func (s *Shard) group(id string) (*group, error) {
+	if g := s.groups[id]; g != nil {
+		return g, nil
+	}
+	return s.hydrate(id)
+}
+
+// hydrate applies the stored records of a group. The projection has applied everything of it: the claim waited for
+// its own record, and a group leaves memory only when its last record is applied.
+func (s *Shard) hydrate(id string) (*group, error) {
+	g := &group{Group: streams.NewGroup(id), lastOffset: -1, timers: map[streams.TimerKey]*timer{}}
+	stored, err := s.host.cfg.Store.Group(s.partition, id)
+	if err != nil {
+		return nil, err
+	}
+	for _, st := range stored {
+		if err := g.Apply(st.Record); err != nil {
+			return nil, fmt.Errorf("group %q, record of type %v at offset %d: %w", id, st.Record.Key.Type, st.Offset, err)
+		}
+	}
+	g.used = s.host.cfg.Now()
+	s.groups[id] = g
+	if g.Exists() {
+		s.host.known.Store(id, struct{}{})
+		s.host.stats.hydrated.Add(1)
+	}
+	return g, nil
+}
+
+// load brings every group with members into memory and starts its timers at full length (D7).
+func (s *Shard) load() error {
+	var ids []string
+	if err := s.host.cfg.Store.GroupsWithMembers(s.partition, func(id string) bool { ids = append(ids, id); return true }); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if _, err := s.hydrate(id); err != nil {
+			return err
+		}
+	}
+	s.restoreTimers()
+	return nil
+}
+
+// restoreTimers starts the timers of all groups in memory at full length.
+func (s *Shard) restoreTimers() {
+	now := s.host.cfg.Now()
+	for _, g := range s.groups {
+		t := &turn{s: s, g: g, now: now}
+		for _, tm := range g.Restore(t.env(Caller{}, 0)) {
+			s.schedule(g, tm, now)
+		}
+	}
+}
+
+// evict lets groups leave memory that have no members, whose last record the projection has applied.
+func (s *Shard) evict() {
+	if s.state != active {
+		return
+	}
+	now := s.host.cfg.Now()
+	crowded := len(s.groups) > idleGroupsMax
+	for id, g := range s.groups {
+		idleLong := crowded || now.Sub(g.used) >= idleKeep || !g.Exists()
+		if (g.broken || g.Empty() && idleLong) && s.written(g) {
+			s.drop(id, g)
+		}
+	}
+}
+
+// written says that everything this claim appended for the group is acknowledged and applied by the projection.
+func (s *Shard) written(g *group) bool {
+	return g.lastSeq <= s.acked && g.lastOffset < s.host.cfg.Store.Applied(s.partition)
+}
+
+func (s *Shard) drop(id string, g *group) {
+	for _, tm := range g.timers {
+		s.timers.remove(tm)
+	}
+	delete(s.groups, id)
+	s.host.known.Delete(id)
+	s.host.stats.evicted.Add(1)
+	if g.broken && !g.Empty() {
+		// A broken group with members must not lose its sessions: it comes back at once, from the log.
+		if again, err := s.hydrate(id); err == nil {
+			now := s.host.cfg.Now()
+			t := &turn{s: s, g: again, now: now}
+			for _, tm := range again.Restore(t.env(Caller{}, 0)) {
+				s.schedule(again, tm, now)
+			}
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/projection"
+	"streamkeeper/shard/offsets"
+	"streamkeeper/shard/streams"
+)
+
+// Store is the projection as a host uses it; *projection.Store is one.
+type Store interface {
+	projection.Reader
+	// OnApplied calls f after each batch that was applied to a partition: next is the first offset not applied yet.
+	// f must not block.
+	OnApplied(f func(p int32, next int64))
+	// OnOwner calls f after each ownership record that was applied. f must not block.
+	OnOwner(f func(p int32, o eventlog.Owner))
+	// Wait returns when everything below offset is applied, or with ctx's error.
+	Wait(ctx context.Context, p int32, offset int64) error
+	// AtEnd says that the projection has stood at the end of the partition since the process started.
+	AtEnd(p int32) bool
+}
+
+// Assignment is the part of Membership that says which partitions a replica should own, and until when it may
+// answer from memory.
+type Assignment interface {
+	// Run takes part in the group until ctx ends and reports to l.
+	Run(ctx context.Context, l MembershipListener) error
+	// LeaseValid says that the ownership group can not have given partition p to another replica without our knowledge (D3), by a clock
+	// that counts suspended time.
+	LeaseValid(p int32) bool
+	// LeaseDuration is the length of a lease: what a claimer waits where the cluster can't refuse its predecessor.
+	LeaseDuration() time.Duration
+	// Leave leaves the group; its partitions go to others.
+	Leave(ctx context.Context) error
+}
+
+// Config is what a Host is made of. Log, Store, Assignment and Topics are required.
+type Config struct {
+	Log        eventlog.Log
+	Store      Store
+	Assignment Assignment
+	// Self is the template of this replica's ownership records: node id, address, instance.
+	Self eventlog.Ownership
+	// Topics returns the newest snapshot of the cluster's topics.
+	Topics func() streams.Topics
+	// GroupConfig returns the effective configuration of a group; streams.DefaultConfig where nil.
+	GroupConfig func(group string) streams.Config
+	// Offsets are the settings of committed offsets; Now is filled in by the shard.
+	Offsets offsets.Env
+	// Now is the wall clock; time.Now where nil.
+	Now    func() time.Time
+	Logger *slog.Logger
+	Tracer trace.Tracer
+}
+
+// Host holds all shards of one replica. Its methods are safe for concurrent use.
+type Host struct {
+	cfg      Config
+	shards   []*Shard
+	log      *slog.Logger
+	tracer   trace.Tracer
+	known    sync.Map // group id → struct{}: streams groups that the shards of this replica hold in memory
+	stopping atomic.Bool
+	ended    chan struct{} // closed when Run returns
+	stats    counters
+}
+
+// New makes the shards of cfg.Log; none serves until Run.
+func New(cfg Config) *Host {
+	if cfg.GroupConfig == nil {
+		cfg.GroupConfig = func(string) streams.Config { return streams.DefaultConfig() }
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Tracer == nil {
+		cfg.Tracer = noop.NewTracerProvider().Tracer("")
+	}
+	h := &Host{cfg: cfg, log: cfg.Logger, tracer: cfg.Tracer, ended: make(chan struct{})}
+	n := cfg.Log.Identity().Partitions
+	h.shards = make([]*Shard, n)
+	for p := range n {
+		h.shards[p] = newShard(h, p)
+	}
+	cfg.Store.OnApplied(func(p int32, next int64) { h.shards[p].postApplied(next) })
+	cfg.Store.OnOwner(func(p int32, o eventlog.Owner) { h.shards[p].postOwner(o) })
+	return h
+}
+
+// Run runs the shards and takes part in the ownership group until ctx ends or the group can't be taken part in.
+// When it returns no shard serves any more.
+func (h *Host) Run(ctx context.Context) error {
+	loops, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	for _, s := range h.shards {
+		wg.Add(1)
+		go func() { defer wg.Done(); s.loop(loops) }()
+	}
+	err := h.cfg.Assignment.Run(ctx, h)
+	h.stopping.Store(true)
+	stop()
+	wg.Wait()
+	close(h.ended)
+	return err
+}
+
+// Shutdown hands the shards over: it leaves the group, serves on until a successor claimed each partition or ctx
+// ends, and writes a released record for what is left. Afterwards the context of Run may be ended.
+func (h *Host) Shutdown(ctx context.Context) error {
+	err := h.cfg.Assignment.Leave(ctx)
+	for _, s := range h.shards {
+		s.post(func(s *Shard) { s.want(false) })
+	}
+	const look = 20 * time.Millisecond // a planned stop takes seconds; the look is a few atomic loads
+	t := time.NewTicker(look)
+	defer t.Stop()
+wait:
+	for h.OwnedCount() > 0 {
+		select {
+		case <-ctx.Done():
+			break wait
+		case <-t.C:
+		}
+	}
+	// The deadline for the released records is their own: ctx is over when we get here with something left.
+	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseMax)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, s := range h.shards {
+		if s.serving.Load() {
+			wg.Add(1)
+			go func() { defer wg.Done(); s.release(release) }()
+		}
+	}
+	wg.Wait()
+	return err
+}
+
+// Assigned, Revoked and Lost are the MembershipListener.
+func (h *Host) Assigned(ps []int32) {
+	h.log.Info("partitions assigned", "partitions", fmt.Sprint(ps))
+	h.each(ps, func(s *Shard) { s.want(true) })
+}
+
+// Revoked: the shards serve on until a successor claims or the lease ends (D5).
+func (h *Host) Revoked(ps []int32) {
+	h.log.Info("partitions revoked", "partitions", fmt.Sprint(ps))
+	h.each(ps, func(s *Shard) { s.want(false) })
+}
+
+// Lost: the group went on without this replica; nothing may be answered from memory any more.
+func (h *Host) Lost(ps []int32) {
+	h.log.Warn("partitions lost", "partitions", fmt.Sprint(ps))
+	h.each(ps, func(s *Shard) { s.lose() })
+}
+
+func (h *Host) each(ps []int32, f func(*Shard)) {
+	for _, p := range ps {
+		if int(p) < len(h.shards) && p >= 0 {
+			h.shards[p].post(f)
+		}
+	}
+}
+
+// Partition is the partition of the log that a group lives in.
+func (h *Host) Partition(group string) int32 {
+	return eventlog.Partition(group, int32(len(h.shards)))
+}
+
+// Partitions is the number of shards of the log.
+func (h *Host) Partitions() int32 { return int32(len(h.shards)) }
+
+// Owns says that this replica serves the partition now.
+func (h *Host) Owns(p int32) bool { return h.shards[p].serving.Load() }
+
+// OwnedCount is the number of partitions that this replica serves now.
+func (h *Host) OwnedCount() int {
+	n := 0
+	for _, s := range h.shards {
+		if s.serving.Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// Pending says how many partitions are assigned to this replica and not served yet; /readyz waits for 0.
+func (h *Host) Pending() int {
+	n := 0
+	for _, s := range h.shards {
+		if s.wantedNow.Load() && !s.serving.Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// Owner is the replica that the log names as owner of the partition; ok is false where there is none.
+func (h *Host) Owner(p int32) (o eventlog.Owner, ok bool) {
+	o, ok = h.cfg.Store.Owner(p)
+	return o, ok && !o.Released
+}
+
+// Owners are the last ownership records of all partitions that have one, released ones too.
+func (h *Host) Owners() []eventlog.Owner {
+	var out []eventlog.Owner
+	for p := range h.shards {
+		if o, ok := h.cfg.Store.Owner(int32(p)); ok {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// Known says whether the log has a streams group of that id, as far as this replica has read it. Only after Barrier
+// does false mean that there is none.
+func (h *Host) Known(group string) (bool, error) {
+	if _, ok := h.known.Load(group); ok {
+		return true, nil
+	}
+	p := h.Partition(group)
+	if err := h.cfg.Store.Err(p); err != nil {
+		return false, err
+	}
+	return h.cfg.Store.HasGroup(p, group)
+}
+
+// Barrier returns when the projection of partition p has applied everything that was in the log when Barrier was called.
+func (h *Host) Barrier(ctx context.Context, p int32) error {
+	if err := h.cfg.Store.Err(p); err != nil {
+		return err
+	}
+	end, err := h.cfg.Log.End(ctx, p)
+	if err != nil {
+		return err
+	}
+	return h.cfg.Store.Wait(ctx, p, end)
+}

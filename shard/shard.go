@@ -1,0 +1,221 @@
+package shard
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/shard/streams"
+)
+
+type state int8
+
+const (
+	idle     state = iota // not ours
+	claiming              // ours to be: claim, load
+	active                // serving
+)
+
+func (s state) String() string { return [...]string{"idle", "claiming", "active"}[s] }
+
+// Shard is one partition of the log while and whenever this replica owns it. All fields below the inbox belong to
+// the loop's goroutine.
+type Shard struct {
+	host      *Host
+	partition int32
+	log       *slog.Logger
+
+	serving   atomic.Bool // state == active
+	wantedNow atomic.Bool // wanted, for other goroutines
+
+	// The inbox: what other goroutines hand to the loop. Each source has its own slot, so that nothing but requests needs a bound.
+	mu       sync.Mutex
+	requests []request
+	events   []func(*Shard)
+	acks     []ack
+	applied  int64         // newest position of the projection
+	wake     chan struct{} // capacity 1
+
+	state   state
+	wanted  bool
+	writer  eventlog.Writer
+	stopRun context.CancelFunc // ends a claim under way
+	run     int64              // number of the claim; tells late answers of an earlier one
+	retry   time.Duration      // pause after the last failed claim
+
+	groups   map[string]*group
+	inflight []inflight // appends without acknowledgement, in order
+	seq      int64      // number of the newest append
+	acked    int64      // number of the newest acknowledged append
+	overlay  overlay
+	timers   timers
+	lapsed   bool // the lease was found invalid since the sessions were last started
+}
+
+// group is one group in memory.
+type group struct {
+	*streams.Group
+	lastSeq    int64 // number of the newest append of this group; 0: none in this claim
+	lastOffset int64 // offset of its last acknowledged record; -1: none in this claim
+	used       time.Time
+	broken     bool // a record of it could not be applied, or a handler panicked: to be dropped and hydrated again
+	timers     map[streams.TimerKey]*timer
+}
+
+// inflight is one append that is not acknowledged yet.
+type inflight struct {
+	g       *group
+	records int
+	offsets []offsetKey // overlay entries that this append made
+	waiters []waiter
+}
+
+// ack is the outcome of an append or, where barrier is set, of a barrier.
+type ack struct {
+	run     int64
+	offset  int64
+	err     error
+	barrier *waiter
+}
+
+// waiter is an answer that waits. Exactly one of its functions is called, once.
+type waiter struct {
+	write  bool // the answer rests on an append or a barrier: the lease is not asked
+	answer func()
+	fail   func(error)
+}
+
+func newShard(h *Host, p int32) *Shard {
+	return &Shard{
+		host: h, partition: p, log: h.log.With("partition", p), wake: make(chan struct{}, 1),
+		groups: map[string]*group{}, overlay: newOverlay(), applied: -1,
+	}
+}
+
+// loop is the goroutine that owns the shard.
+func (s *Shard) loop(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	evict := time.NewTicker(evictInterval)
+	defer evict.Stop()
+	lease := time.NewTicker(leaseRecheck)
+	defer lease.Stop()
+	for {
+		s.drain()
+		if d, ok := s.timers.next(s.host.cfg.Now()); ok {
+			timer.Reset(d)
+		} else {
+			timer.Reset(time.Hour)
+		}
+		select {
+		case <-ctx.Done():
+			s.end(ErrUnavailable)
+			s.drain()
+			return
+		case <-s.wake:
+		case <-timer.C:
+			s.fire()
+		case <-evict.C:
+			s.evict()
+		case <-lease.C:
+			s.watchLease()
+		}
+	}
+}
+
+// drain takes everything out of the inbox and does it. Acknowledgements come first: they free answers and memory.
+func (s *Shard) drain() {
+	for {
+		s.mu.Lock()
+		acks, events, requests, applied := s.acks, s.events, s.requests, s.applied
+		s.acks, s.events, s.requests = nil, nil, nil
+		s.mu.Unlock()
+		if len(acks) == 0 && len(events) == 0 && len(requests) == 0 {
+			s.overlay.drop(applied)
+			return
+		}
+		for _, a := range acks {
+			s.acknowledge(a)
+		}
+		for _, f := range events {
+			f(s)
+		}
+		s.overlay.drop(applied)
+		for i := range requests {
+			s.serve(&requests[i])
+		}
+	}
+}
+
+func (s *Shard) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// post hands f to the loop.
+func (s *Shard) post(f func(*Shard)) {
+	s.mu.Lock()
+	s.events = append(s.events, f)
+	s.mu.Unlock()
+	s.signal()
+}
+
+func (s *Shard) postAck(a ack) {
+	s.mu.Lock()
+	s.acks = append(s.acks, a)
+	s.mu.Unlock()
+	s.signal()
+}
+
+// postApplied remembers how far the projection is. It does not wake the loop: nothing waits for it but the next look.
+func (s *Shard) postApplied(next int64) {
+	s.mu.Lock()
+	s.applied = next
+	s.mu.Unlock()
+}
+
+func (s *Shard) postOwner(o eventlog.Owner) {
+	if o.Instance == s.host.cfg.Self.Instance && o.NodeID == s.host.cfg.Self.NodeID {
+		return
+	}
+	s.post(func(s *Shard) { s.otherOwner(o) })
+}
+
+// submit queues a request; false: the inbox is full.
+func (s *Shard) submit(r request) bool {
+	s.mu.Lock()
+	if len(s.requests) >= inboxMax {
+		s.mu.Unlock()
+		return false
+	}
+	s.requests = append(s.requests, r)
+	s.mu.Unlock()
+	s.signal()
+	return true
+}
+
+// watchLease ends a shard that was revoked once its lease is over, and starts the sessions at full length again when a
+// lease that had lapsed is back: the silence was ours, not the members'.
+func (s *Shard) watchLease() {
+	if s.state != active {
+		return
+	}
+	valid := s.host.cfg.Assignment.LeaseValid(s.partition)
+	switch {
+	case !valid && !s.wanted:
+		s.log.Info("lease ended after revocation, shard stops")
+		s.end(ErrNotOwner)
+	case !valid && !s.lapsed:
+		s.lapsed = true
+		s.log.Warn("lease lapsed, answers are withheld until the ownership group confirms this replica again")
+	case valid && s.lapsed:
+		s.lapsed = false
+		s.restoreTimers()
+		s.log.Info("lease is back, sessions start at full length")
+	}
+}

@@ -1,0 +1,289 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/shard/streams"
+)
+
+// request is one unit of work that somebody waits for.
+type request struct {
+	ctx   context.Context
+	group string
+	// run calls a pure handler on the loop. It returns what the handler decided; its answer is kept in a closure and
+	// handed out by answer, or replaced by fail.
+	run    func(t *turn) (effect, error)
+	answer func()
+	fail   func(error)
+}
+
+// effect is what a handler decided.
+type effect struct {
+	records []eventlog.Record
+	soft    streams.Soft
+	timers  []streams.Timer
+	// barrier: the answer waits for an append that was acknowledged after the request came (D3).
+	barrier bool
+}
+
+// turn is one run of a handler.
+type turn struct {
+	s   *Shard
+	g   *group // never nil; g.Exists() is false for a group that the log does not have
+	now time.Time
+}
+
+// env is the environment of a handler.
+func (t *turn) env(c Caller, version int16) streams.Env {
+	return streams.Env{
+		Now: t.now.UnixMilli(), Topics: t.s.host.cfg.Topics(), Config: t.s.host.cfg.GroupConfig(t.g.ID()),
+		APIVersion: version, ClientID: c.ClientID, ClientHost: c.ClientHost,
+	}
+}
+
+// serve runs one request on the loop.
+func (s *Shard) serve(r *request) {
+	s.host.stats.requests.Add(1)
+	if r.ctx.Err() != nil {
+		r.fail(r.ctx.Err()) // nobody waits any more; a client that gave up sends again
+		return
+	}
+	switch {
+	case s.state == idle:
+		r.fail(ErrNotOwner)
+		return
+	case s.state == claiming:
+		r.fail(ErrLoading)
+		return
+	case s.writer.Backlog() > backlogBytesMax || s.overlay.len() > overlayMax:
+		s.host.stats.overloaded.Add(1)
+		r.fail(ErrLoading)
+		return
+	}
+	g, err := s.group(r.group)
+	if err != nil {
+		s.log.Error("group can't be hydrated", "group", r.group, "err", err)
+		r.fail(ErrLoading)
+		return
+	}
+	if g.broken {
+		r.fail(ErrLoading)
+		return
+	}
+	t := &turn{s: s, g: g, now: s.host.cfg.Now()}
+	g.used = t.now
+	eff, err := s.guard(t, r.run)
+	if err != nil {
+		// A refusal rests on what is in memory, so it leaves no earlier than that is durable. One that says "there is
+		// none" needs proof that we still are the owner.
+		s.finish(t, effect{barrier: saysNone(err)}, r.ctx, func() { r.fail(err) }, r.fail)
+		return
+	}
+	s.finish(t, eff, r.ctx, r.answer, r.fail)
+}
+
+// Error codes that say "there is none".
+const (
+	codeUnknownMember   = 25
+	codeGroupIDNotFound = 69
+)
+
+// saysNone: a refusal because a group or member does not exist.
+func saysNone(err error) bool {
+	var e *streams.Error
+	return errors.As(err, &e) && (e.Code == codeGroupIDNotFound || e.Code == codeUnknownMember)
+}
+
+// guard runs a handler and turns a panic of it into an error of this one group.
+func (s *Shard) guard(t *turn, run func(*turn) (effect, error)) (eff effect, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("handler panicked, the group is hydrated again", "group", t.g.ID(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			s.host.stats.panics.Add(1)
+			t.g.broken = true
+			eff, err = effect{}, ErrInternal
+		}
+	}()
+	return run(t)
+}
+
+// finish applies what a handler decided and arranges for the answer.
+func (s *Shard) finish(t *turn, eff effect, ctx context.Context, answer func(), fail func(error)) {
+	g := t.g
+	w := waiter{answer: answer, fail: fail}
+	if len(eff.records) > 0 {
+		raws := make([]eventlog.Raw, len(eff.records))
+		size := batchOverhead
+		for i, r := range eff.records {
+			raws[i] = eventlog.Encode(r)
+			size += recordOverhead + len(raws[i].Key) + len(raws[i].Value)
+		}
+		if size > s.host.cfg.Log.BatchBytesMax() {
+			s.log.Error("records of one request exceed the log's batch size", "group", g.ID(), "bytes", size, "max", s.host.cfg.Log.BatchBytesMax())
+			fail(ErrTooLarge)
+			return
+		}
+		in := inflight{g: g, records: len(raws)}
+		for _, r := range eff.records {
+			if r.Key.Type == eventlog.TypeOffsetCommit {
+				continue
+			}
+			if err := s.apply(g, r); err != nil {
+				// Nothing of this operation has been written. The group in memory is no longer what the log says.
+				s.log.Error("record can't be applied, the group is hydrated again", "group", g.ID(), "type", r.Key.Type.String(), "err", err)
+				s.host.stats.applyFailed.Add(1)
+				g.broken = true
+				fail(ErrInternal)
+				return
+			}
+		}
+		s.seq++
+		for _, r := range eff.records { // after the others: these can't fail, so a failure leaves no commit behind
+			if r.Key.Type == eventlog.TypeOffsetCommit {
+				v, _ := r.Value.(*eventlog.OffsetCommit)
+				in.offsets = append(in.offsets, s.overlay.put(r.Key, v, s.seq))
+			}
+		}
+		s.settle(t, eff)
+		w.write = true
+		in.waiters = append(in.waiters, w)
+		s.append(ctx, t, raws, in)
+		s.watchMembers(t, eff.records)
+		return
+	}
+	s.settle(t, eff)
+	switch {
+	case eff.barrier:
+		w.write = true
+		s.host.stats.barriers.Add(1)
+		run := s.run
+		s.writer.Barrier(func(_ int64, err error) { s.postAck(ack{run: run, err: err, barrier: &w}) })
+	case g.lastSeq > s.acked:
+		in := &s.inflight[g.lastSeq-s.acked-1]
+		in.waiters = append(in.waiters, w)
+	default:
+		s.hand(w)
+	}
+}
+
+// The size of a batch around its records, and of a record around its key and value, at most (magic 2): 61 bytes
+// of batch header, and per record attributes, five varints of up to 10 bytes, no headers.
+const (
+	batchOverhead  = 61
+	recordOverhead = 32
+)
+
+// settle applies the soft facts and the timers of an effect.
+func (s *Shard) settle(t *turn, eff effect) {
+	t.g.ApplySoft(eff.soft)
+	for _, tm := range eff.timers {
+		s.schedule(t.g, tm, t.now)
+	}
+}
+
+// apply puts one record into the group in memory: the only door by which its state changes.
+func (s *Shard) apply(g *group, r eventlog.Record) error {
+	if err := g.Apply(r); err != nil {
+		return err
+	}
+	if r.Key.Type == eventlog.TypeGroup {
+		if r.Value != nil {
+			s.host.known.Store(g.ID(), struct{}{})
+		} else {
+			s.host.known.Delete(g.ID())
+		}
+	}
+	return nil
+}
+
+// append hands the records of one operation to the writer.
+func (s *Shard) append(ctx context.Context, t *turn, raws []eventlog.Raw, in inflight) {
+	t.g.lastSeq = s.seq
+	s.inflight = append(s.inflight, in)
+	s.host.stats.records.Add(int64(len(raws)))
+	run, span := s.run, trace.Span(nil)
+	if parent := trace.SpanFromContext(ctx); parent.IsRecording() {
+		_, span = s.host.tracer.Start(ctx, "append", trace.WithAttributes(
+			attribute.Int("partition", int(s.partition)), attribute.Int("records", len(raws)), attribute.String("group", t.g.ID())))
+	}
+	s.writer.Append(t.now.UnixMilli(), raws, func(offset int64, err error) {
+		if span != nil {
+			if err != nil {
+				span.SetStatus(codes.Error, err.Error())
+			} else {
+				span.SetAttributes(attribute.Int64("offset", offset))
+			}
+			span.End()
+		}
+		s.postAck(ack{run: run, offset: offset, err: err})
+	})
+}
+
+// acknowledge takes the outcome of an append or a barrier.
+func (s *Shard) acknowledge(a ack) {
+	if a.barrier != nil {
+		switch {
+		case a.run != s.run:
+			a.barrier.fail(ErrNotOwner)
+		case a.err != nil:
+			a.barrier.fail(ErrLoading)
+			s.failed(a.err)
+		default:
+			s.hand(*a.barrier)
+		}
+		return
+	}
+	if a.run != s.run || len(s.inflight) == 0 {
+		return
+	}
+	if a.err != nil {
+		s.failed(a.err)
+		return
+	}
+	in := s.inflight[0]
+	s.inflight[0] = inflight{}
+	s.inflight = s.inflight[1:]
+	s.acked++
+	in.g.lastOffset = a.offset + int64(in.records) - 1
+	s.overlay.acknowledged(in.offsets, in.g.lastOffset)
+	for _, w := range in.waiters {
+		s.hand(w)
+	}
+}
+
+// hand gives an answer out. One that does not rest on an append of its own needs the lease.
+func (s *Shard) hand(w waiter) {
+	if !w.write && !s.host.cfg.Assignment.LeaseValid(s.partition) {
+		s.host.stats.leaseRefusals.Add(1)
+		if s.wanted {
+			w.fail(ErrLoading)
+		} else {
+			w.fail(ErrNotOwner)
+		}
+		return
+	}
+	w.answer()
+}
+
+// watchMembers logs what an operator wants to read of a rebalance.
+func (s *Shard) watchMembers(t *turn, records []eventlog.Record) {
+	for _, r := range records {
+		switch {
+		case r.Key.Type == eventlog.TypeGroup && r.Value != nil:
+			s.log.Info("group epoch", "group", t.g.ID(), "epoch", r.Value.(*eventlog.Group).Epoch, "state", t.g.State().String())
+		case r.Key.Type == eventlog.TypeGroup:
+			s.log.Info("group removed", "group", t.g.ID())
+		case r.Key.Type == eventlog.TypeMember && r.Value == nil:
+			s.log.Info("member removed", "group", t.g.ID(), "member", r.Key.Member)
+		}
+	}
+}

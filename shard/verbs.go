@@ -1,0 +1,176 @@
+package shard
+
+import (
+	"context"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/shard/offsets"
+	"streamkeeper/shard/streams"
+)
+
+// Heartbeat runs a StreamsGroupHeartbeat: join, beat, leave. A refusal is a *streams.Error.
+func (h *Host) Heartbeat(ctx context.Context, c Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest) (*kmsg.StreamsGroupHeartbeatResponse, error) {
+	if err := streams.Validate(req); err != nil {
+		return nil, err
+	}
+	return call(ctx, h, "heartbeat", req.Group, func(t *turn) (*kmsg.StreamsGroupHeartbeatResponse, effect, error) {
+		before := t.g.Epoch()
+		r, err := t.g.Heartbeat(t.env(c, version), req)
+		if err != nil {
+			return nil, effect{}, err
+		}
+		for _, rec := range r.Records {
+			if v, ok := rec.Value.(*eventlog.Group); ok && v.Epoch != before && req.MemberEpoch >= 0 {
+				h.stats.rebalances.Add(1)
+			}
+		}
+		trace.SpanFromContext(ctx).SetAttributes(attribute.String("member", req.MemberID), attribute.Int("epoch", int(req.MemberEpoch)))
+		return r.Response, effect{records: r.Records, soft: r.Soft, timers: r.Timers}, nil
+	})
+}
+
+// Describe describes one group. A group that does not exist is a *streams.Error with GROUP_ID_NOT_FOUND.
+func (h *Host) Describe(ctx context.Context, group string) (kmsg.StreamsGroupDescribeResponseGroup, error) {
+	return call(ctx, h, "describe", group, func(t *turn) (kmsg.StreamsGroupDescribeResponseGroup, effect, error) {
+		if !t.g.Exists() {
+			return kmsg.StreamsGroupDescribeResponseGroup{}, effect{}, notFound(group)
+		}
+		return t.g.Describe(t.env(Caller{}, 1)), effect{}, nil
+	})
+}
+
+func notFound(group string) error {
+	return &streams.Error{Code: codeGroupIDNotFound, Message: "Group " + group + " not found."}
+}
+
+// DeleteGroup removes an empty group and its offsets.
+func (h *Host) DeleteGroup(ctx context.Context, group string) error {
+	_, err := call(ctx, h, "delete", group, func(t *turn) (struct{}, effect, error) {
+		if !t.g.Exists() {
+			return struct{}{}, effect{}, notFound(group)
+		}
+		recs, err := t.g.Delete()
+		if err != nil {
+			return struct{}{}, effect{}, err
+		}
+		v := t.s.view(group)
+		gone := offsets.Tombstones(v, group)
+		if v.err != nil {
+			return struct{}{}, effect{}, ErrLoading
+		}
+		h.stats.offsetDeletions.Add(int64(len(gone)))
+		return struct{}{}, effect{records: append(gone, recs...)}, nil
+	})
+	return err
+}
+
+// Listed is one group in a list.
+type Listed struct{ Group, State string }
+
+// List lists the groups of all shards that this replica serves, ascending within a shard. It fails with ErrLoading while a
+// shard that is assigned to this replica is loading, as Kafka's does: a list that lacks groups would look like a loss.
+func (h *Host) List(ctx context.Context) ([]Listed, error) {
+	var mu sync.Mutex
+	var all []Listed
+	var first error
+	var wg sync.WaitGroup
+	for _, s := range h.shards {
+		if !s.serving.Load() {
+			// A refused partition is left out, as Kafka leaves out a shard that failed; one that loads fails the list.
+			if s.wantedNow.Load() && h.cfg.Store.Err(s.partition) == nil {
+				return nil, ErrLoading
+			}
+			continue
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			l, err := s.list(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil && err != ErrNotOwner && first == nil {
+				first = err
+			}
+			all = append(all, l...)
+		}()
+	}
+	wg.Wait()
+	return all, first
+}
+
+// list reads the ids off the loop and the states on it, in portions, so that a shard with a million groups goes on serving.
+func (s *Shard) list(ctx context.Context) ([]Listed, error) {
+	var ids []string
+	seen := map[string]bool{}
+	add := func(id string) bool {
+		if !seen[id] {
+			seen[id] = true
+			ids = append(ids, id)
+		}
+		return ctx.Err() == nil
+	}
+	if err := s.host.cfg.Store.Groups(s.partition, add); err != nil {
+		return nil, err
+	}
+	if err := s.do(ctx, func(s *Shard) { // groups that the projection has not applied yet
+		for id, g := range s.groups {
+			if g.Exists() {
+				add(id)
+			}
+		}
+	}); err != nil {
+		return nil, err
+	}
+	const portion = 500 // about a millisecond of the loop
+	out := make([]Listed, 0, len(ids))
+	for len(ids) > 0 {
+		n := min(portion, len(ids))
+		part := ids[:n]
+		ids = ids[n:]
+		if err := s.do(ctx, func(s *Shard) {
+			for _, id := range part {
+				if st, ok := s.stateOf(id); ok {
+					out = append(out, Listed{Group: id, State: st})
+				}
+			}
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// stateOf is the state of a group. One that is not in memory has no members (D7), so it is Empty; it is not hydrated for that.
+func (s *Shard) stateOf(id string) (string, bool) {
+	if g := s.groups[id]; g != nil {
+		return g.State().String(), g.Exists()
+	}
+	ok, err := s.host.cfg.Store.HasGroup(s.partition, id)
+	return "Empty", ok && err == nil
+}
+
+// do runs f on the loop of a serving shard, and returns when it has run.
+func (s *Shard) do(ctx context.Context, f func(*Shard)) error {
+	done := make(chan error, 1)
+	s.post(func(s *Shard) {
+		if s.state != active {
+			done <- ErrNotOwner
+			return
+		}
+		f(s)
+		done <- nil
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.host.ended:
+		return ErrUnavailable
+	}
+}
