@@ -2,7 +2,6 @@ package eventlog
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 )
 
@@ -39,11 +38,7 @@ func (w *fakeWriter) take() {
 
 // ownershipRaw encodes an ownership record.
 func ownershipRaw(o Ownership) Raw {
-	value, err := json.Marshal(o)
-	if err != nil {
-		panic(err) // a struct of numbers and strings
-	}
-	return Raw{Key: []byte{0x7d, 0x00}, Value: value} // TODO: Encode
+	return Encode(Record{Key: Key{Type: TypeOwnership}, Value: &o})
 }
 
 func (w *fakeWriter) entries(op operation) []Entry {
