@@ -19,7 +19,7 @@ import "github.com/twmb/franz-go/pkg/kbin"
 
 const classicVersionWritten = 3
 
-// classicMemberBytesMin is the smallest member, that of version 4 (5 lengths of a byte each, null and empty, …).
+// classicMemberBytesMin is the smallest member, that of version 4: seven lengths or tag counts of a byte, two int32.
 const classicMemberBytesMin = 15
 
 func decodeClassicGroup(r *reader, version int16) *ClassicGroup {
