@@ -1,0 +1,278 @@
+package kafkatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func splitAddrs(bootstrap string) []string { return strings.Split(bootstrap, ",") }
+
+// loadKeys is the number of different keys: enough to reach every partition of a topic.
+const loadKeys = 97
+
+// loadFlushTimeout is how long unacknowledged records may take after the load was halted: longer than any restart
+// of a broker or gateway in a test.
+const loadFlushTimeout = 90 * time.Second
+
+// Load writes records with the numbers 0, 1, 2, … as values to a topic. What it counts as sent is acknowledged.
+type Load struct {
+	tb    testing.TB
+	cl    *kgo.Client
+	topic string
+
+	mu   sync.Mutex
+	next int
+	errs []error
+	stop chan struct{} // closed to end the background writer
+	done chan struct{}
+}
+
+// NewLoad makes a writer; it writes nothing yet.
+func NewLoad(tb testing.TB, bootstrap, topic string) *Load {
+	tb.Helper()
+	cl, err := kgo.NewClient(
+		kgo.SeedBrokers(splitAddrs(bootstrap)...), kgo.ClientID("test-load"), kgo.DefaultProduceTopic(topic),
+		kgo.ProducerLinger(0), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
+		kgo.MetadataMinAge(100*time.Millisecond), // a test that restarts brokers shouldn't wait for the client
+	)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(cl.Close)
+	return &Load{tb: tb, cl: cl, topic: topic}
+}
+
+func (l *Load) produce() {
+	l.mu.Lock()
+	n := l.next
+	l.next++
+	l.mu.Unlock()
+	r := &kgo.Record{Key: []byte("k" + strconv.Itoa(n%loadKeys)), Value: []byte(strconv.Itoa(n))}
+	l.cl.Produce(context.Background(), r, func(r *kgo.Record, err error) {
+		if err != nil {
+			l.mu.Lock()
+			l.errs = append(l.errs, fmt.Errorf("record %s: %w", r.Value, err))
+			l.mu.Unlock()
+		}
+	})
+}
+
+// flush waits until everything is acknowledged, and fails the test if something was not.
+func (l *Load) flush() {
+	l.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), loadFlushTimeout)
+	defer cancel()
+	err := l.cl.Flush(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err = errors.Join(append([]error{err}, l.errs...)...); err != nil {
+		l.tb.Fatalf("write to %s: %v", l.topic, err)
+	}
+}
+
+// Send writes n more records and waits for their acknowledgements.
+func (l *Load) Send(n int) {
+	l.tb.Helper()
+	for range n {
+		l.produce()
+	}
+	l.flush()
+}
+
+// Run writes in the background until Halt.
+func (l *Load) Run(perSecond int) {
+	l.tb.Helper()
+	if l.stop != nil {
+		l.tb.Fatal("the load runs already")
+	}
+	l.stop, l.done = make(chan struct{}), make(chan struct{})
+	go func(stop, done chan struct{}) {
+		defer close(done)
+		tick := time.NewTicker(time.Second / time.Duration(perSecond))
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				l.produce()
+			}
+		}
+	}(l.stop, l.done)
+}
+
+// Halt ends Run, waits until everything is acknowledged, and returns how many records there are in all.
+func (l *Load) Halt() int {
+	l.tb.Helper()
+	if l.stop != nil {
+		close(l.stop)
+		<-l.done
+		l.stop, l.done = nil, nil
+	}
+	l.flush()
+	return l.Sent()
+}
+
+// Sent is the number of records handed over so far, acknowledged or not.
+func (l *Load) Sent() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.next
+}
+
+// Seen is one record of an application's output topic.
+type Seen struct {
+	Seq  int    // the number Load gave it
+	By   string // the instance that wrote it
+	From string // partition:offset of the input record
+	At   time.Time
+}
+
+// Sink reads an output topic from its start, in the background, until the test ends.
+type Sink struct {
+	tb    testing.TB
+	topic string
+
+	mu   sync.Mutex
+	all  []Seen
+	seqs map[int]int // how often each number came
+	err  error
+}
+
+// Watch starts reading.
+func Watch(tb testing.TB, bootstrap, topic string) *Sink {
+	tb.Helper()
+	cl, err := kgo.NewClient(
+		kgo.SeedBrokers(splitAddrs(bootstrap)...), kgo.ClientID("test-sink"), kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.MetadataMinAge(100*time.Millisecond), kgo.FetchMaxWait(100*time.Millisecond),
+	)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &Sink{tb: tb, topic: topic, seqs: make(map[int]int)}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			// Errors of a fetch are what restarts look like; the client goes on by itself.
+			s.add(cl.PollFetches(ctx).Records())
+		}
+	}()
+	tb.Cleanup(func() { cancel(); <-done; cl.Close() })
+	return s
+}
+
+func (s *Sink) add(records []*kgo.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range records {
+		seq, err := strconv.Atoi(string(r.Value))
+		if err != nil {
+			s.err = fmt.Errorf("%s-%d@%d has a value that Load did not write: %q", s.topic, r.Partition, r.Offset, r.Value)
+			continue
+		}
+		seen := Seen{Seq: seq, At: time.Now()}
+		for _, h := range r.Headers {
+			switch h.Key {
+			case "by":
+				seen.By = string(h.Value)
+			case "from":
+				seen.From = string(h.Value)
+			}
+		}
+		s.all = append(s.all, seen)
+		s.seqs[seq]++
+	}
+}
+
+// Mark is a place in what was seen so far, for WritersSince.
+func (s *Sink) Mark() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.all)
+}
+
+// WritersSince counts the records after the mark by the instance that wrote them.
+func (s *Sink) WritersSince(mark int) map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	by := make(map[string]int)
+	for _, r := range s.all[mark:] {
+		by[r.By]++
+	}
+	return by
+}
+
+// Seen is everything so far, in the order of its arrival here.
+func (s *Sink) Seen() []Seen {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.all)
+}
+
+// Longest is the longest time without a record after the mark.
+func (s *Sink) Longest(mark int) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var longest time.Duration
+	for i := max(mark, 1); i < len(s.all); i++ {
+		longest = max(longest, s.all[i].At.Sub(s.all[i-1].At))
+	}
+	return longest
+}
+
+// lostShown bounds the numbers printed when records are missing.
+const lostShown = 20
+
+// WaitAll waits until each of the numbers 0 … n-1 has come out at least once, and returns how many records came a
+// second time (which at-least-once allows). It fails the test when one is missing after the time-out, or when
+// something came out that never went in.
+func (s *Sink) WaitAll(n int, timeout time.Duration) (duplicates int) {
+	s.tb.Helper()
+	deadline := time.Now().Add(timeout)
+	for {
+		missing, duplicates, err := s.compare(n)
+		if err != nil {
+			s.tb.Fatal(err)
+		}
+		if len(missing) == 0 {
+			return duplicates
+		}
+		if time.Now().After(deadline) {
+			s.tb.Fatalf("%d of %d records have not come out of %s within %s: %v … (written by %v)",
+				len(missing), n, s.topic, timeout, missing[:min(len(missing), lostShown)], s.WritersSince(0))
+		}
+		time.Sleep(pollInterval) // see pollInterval
+	}
+}
+
+func (s *Sink) compare(n int) (missing []int, duplicates int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil, 0, s.err
+	}
+	for seq, times := range maps.All(s.seqs) {
+		if seq < 0 || seq >= n {
+			return nil, 0, fmt.Errorf("number %d came out of %s, and only %d were written", seq, s.topic, n)
+		}
+		duplicates += times - 1
+	}
+	for seq := range n {
+		if s.seqs[seq] == 0 {
+			missing = append(missing, seq)
+		}
+	}
+	return missing, duplicates, nil
+}
