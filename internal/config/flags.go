@@ -1,0 +1,183 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Upstream says where the cluster is.
+type Upstream struct {
+	BootstrapServers []string `name:"bootstrap-servers" placeholder:"HOST:PORT,…" required:"" help:"The Kafka-compatible cluster behind streamkeeper."`
+}
+
+// Logging says what is written to standard error.
+type Logging struct {
+	LogLevel  string `name:"log-level" enum:"debug,info,warn,error" default:"info" help:"Least level of log lines: ${enum}."`
+	LogFormat string `name:"log-format" enum:"auto,text,json" default:"auto" help:"${enum}; auto is text on a terminal and JSON elsewhere."`
+}
+
+// Replica are the flags that serve and dev have in common.
+type Replica struct {
+	Listen                  string            `name:"listen" default:"127.0.0.1:9292" placeholder:"HOST:PORT" help:"Where applications bootstrap to: this replica's own node."`
+	Advertise               string            `name:"advertise" placeholder:"HOST[:PORT]" help:"What clients are told instead of the listen address."`
+	BrokerPortBase          int               `name:"broker-port-base" placeholder:"PORT" help:"Broker n of the cluster is reached at PORT+n; the listen port + 1 if not given."`
+	NodeID                  int32             `name:"node-id" default:"1000001" help:"This replica's node id in Metadata: unique among replicas and brokers."`
+	DataDir                 string            `name:"data-dir" default:"./data" type:"path" help:"Where the projection of the log lives (and in dev the log)."`
+	LogTopic                string            `name:"log-topic" default:"__streams_groups" help:"The record log: one compacted topic on the cluster."`
+	LogPartitions           int32             `name:"log-partitions" placeholder:"N" help:"Partitions of the log when it is created (50); with an existing log the number that it must have."`
+	LogReplicationFactor    int16             `name:"log-replication-factor" placeholder:"N" help:"Replicas of the log when it is created (3, at most the number of brokers)."`
+	AdminListen             string            `name:"admin-listen" default:"127.0.0.1:9291" placeholder:"HOST:PORT" help:"/healthz, /readyz and /metrics; empty for none."`
+	OwnershipSessionTimeout time.Duration     `name:"ownership-session-timeout" default:"6s" help:"A replica that is not heard of for so long loses its shards; the cluster's group.min.session.timeout.ms must allow it."`
+	ShutdownTimeout         time.Duration     `name:"shutdown-timeout" default:"20s" help:"How long a stop may take to hand shards over and to finish requests."`
+	Set                     map[string]string `name:"set" placeholder:"NAME=VALUE" mapsep:"none" help:"One of Kafka's settings by Kafka's name, e.g. group.streams.session.timeout.ms=45000; repeatable."`
+}
+
+// Effective is a checked configuration.
+type Effective struct {
+	Listen         string // host:port; port 0 is chosen by the system
+	AdvertiseHost  string
+	AdvertisePort  int // 0: the listen port
+	BrokerPortBase int
+	Kafka          Kafka
+}
+
+const portMax = 65535
+
+// Check checks flags against each other and fills in what follows from others. Errors name the flag.
+func (r *Replica) Check() (Effective, error) {
+	var e Effective
+	var errs []error
+	refuse := func(flag, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+	}
+
+	host, port, err := splitAddress(r.Listen)
+	if err != nil {
+		refuse("listen", "%v", err)
+	}
+	e.Listen = r.Listen
+	e.AdvertiseHost = host
+	if r.Advertise != "" {
+		h, p, err := splitAdvertised(r.Advertise)
+		if err != nil {
+			refuse("advertise", "%v", err)
+		}
+		e.AdvertiseHost, e.AdvertisePort = h, p
+	} else if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		refuse("advertise", "clients can't connect to %q: say which name they are to use", r.Listen)
+	}
+	e.BrokerPortBase = r.BrokerPortBase
+	switch {
+	case r.BrokerPortBase < 0 || r.BrokerPortBase > portMax:
+		refuse("broker-port-base", "%d is no port", r.BrokerPortBase)
+	case r.BrokerPortBase == 0 && port > 0:
+		e.BrokerPortBase = port + 1
+		if e.BrokerPortBase > portMax {
+			refuse("broker-port-base", "the port after %d is none: give a base", port)
+		}
+	}
+	if r.NodeID < 0 {
+		refuse("node-id", "%d is negative", r.NodeID)
+	}
+	if r.DataDir == "" {
+		refuse("data-dir", "is empty")
+	}
+	if err := checkTopic(r.LogTopic); err != nil {
+		refuse("log-topic", "%v", err)
+	}
+	if r.LogPartitions < 0 {
+		refuse("log-partitions", "%d is negative", r.LogPartitions)
+	}
+	if r.LogReplicationFactor < 0 {
+		refuse("log-replication-factor", "%d is negative", r.LogReplicationFactor)
+	}
+	if r.AdminListen != "" {
+		if _, _, err := splitAddress(r.AdminListen); err != nil {
+			refuse("admin-listen", "%v", err)
+		}
+	}
+	if r.OwnershipSessionTimeout < time.Second {
+		refuse("ownership-session-timeout", "%v is less than a second", r.OwnershipSessionTimeout)
+	}
+	if r.ShutdownTimeout < 0 {
+		refuse("shutdown-timeout", "%v is negative", r.ShutdownTimeout)
+	}
+	if e.Kafka, err = NewKafka(r.Set); err != nil {
+		for _, one := range joined(err) {
+			refuse("set", "%v", one)
+		}
+	}
+	return e, errors.Join(errs...)
+}
+
+// Check checks the addresses of the cluster.
+func (u *Upstream) Check() error {
+	var errs []error
+	for _, s := range u.BootstrapServers {
+		if _, p, err := splitAddress(s); err != nil {
+			errs = append(errs, fmt.Errorf("--bootstrap-servers: %w", err))
+		} else if p == 0 {
+			errs = append(errs, fmt.Errorf("--bootstrap-servers: %q has no port that can be connected to", s))
+		}
+	}
+	if len(u.BootstrapServers) == 0 {
+		errs = append(errs, errors.New("--bootstrap-servers: is empty"))
+	}
+	return errors.Join(errs...)
+}
+
+func joined(err error) []error {
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		var out []error
+		for _, e := range j.Unwrap() {
+			out = append(out, joined(e)...)
+		}
+		return out
+	}
+	return []error{err}
+}
+
+func splitAddress(address string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q is not HOST:PORT", address)
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q: %q is no port", address, text)
+	}
+	return host, int(n), nil
+}
+
+// splitAdvertised takes a host with or without a port.
+func splitAdvertised(address string) (host string, port int, err error) {
+	if !strings.Contains(address, ":") || net.ParseIP(address) != nil {
+		return address, 0, nil
+	}
+	host, port, err = splitAddress(address)
+	if err == nil && host == "" {
+		err = fmt.Errorf("%q names no host", address)
+	}
+	return host, port, err
+}
+
+// checkTopic applies Kafka's rule for topic names.
+func checkTopic(name string) error {
+	const lengthMax = 249
+	switch {
+	case name == "", name == ".", name == "..":
+		return fmt.Errorf("%q is no topic name", name)
+	case len(name) > lengthMax:
+		return fmt.Errorf("a topic name has at most %d characters, this one %d", lengthMax, len(name))
+	}
+	for _, c := range name {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
+			return fmt.Errorf("%q is no topic name: it holds %q", name, c)
+		}
+	}
+	return nil
+}

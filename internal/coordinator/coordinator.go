@@ -1,0 +1,99 @@
+package coordinator
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/shard"
+)
+
+// Shards is what the coordinator needs of the shards of this replica and of the log; *shard.Host is one.
+type Shards interface {
+	// Partition is the shard of a group.
+	Partition(group string) int32
+	// Owns says that this replica serves the shard; Owner whom the log names as its owner.
+	Owns(p int32) bool
+	Owner(p int32) (eventlog.Owner, bool)
+	// Known says that the log has the streams group, as far as this replica has read it; Barrier reads up to the end.
+	Known(group string) (bool, error)
+	Barrier(ctx context.Context, p int32) error
+
+	Heartbeat(ctx context.Context, c shard.Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest) (*kmsg.StreamsGroupHeartbeatResponse, error)
+	Describe(ctx context.Context, group string) (kmsg.StreamsGroupDescribeResponseGroup, error)
+	DeleteGroup(ctx context.Context, group string) error
+	List(ctx context.Context) ([]shard.Listed, error)
+}
+
+// Config configures a Coordinator.
+type Config struct {
+	// Node is this replica as clients see it.
+	Node Node
+	// LogTopic is the name of the record log.
+	LogTopic string
+	Shards   Shards
+	// Replicas are ownership records of all replicas, of the last day at least; Nodes is made of them.
+	Replicas func() []eventlog.Owner
+	// Topics knows the cluster's topics.
+	Topics *Topics
+	// RequiredTopics names the topics of a group that is in the log but was not heard of since this process
+	// started, or since its topics were let go; empty where the group is unknown.
+	RequiredTopics func(group string) ([]string, error)
+	// Foreign tells whether the cluster itself has a live group of that id; nil: never asked.
+	Foreign ForeignGroups
+	// Assignor is the name that describe gives for the next assignment.
+	Assignor string
+	// Now is the wall clock; time.Now where nil.
+	Now    func() time.Time
+	Logger *slog.Logger
+}
+
+// Coordinator is the Service. Its methods are safe for concurrent use.
+type Coordinator struct {
+	cfg        Config
+	shards     Shards
+	topics     *Topics
+	log        *slog.Logger
+	remembered remembered
+	barriers   barriers
+}
+
+var _ Service = (*Coordinator)(nil)
+
+// New returns a coordinator. cfg.Topics must be running before the first request.
+func New(cfg Config) *Coordinator {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Coordinator{
+		cfg: cfg, shards: cfg.Shards, topics: cfg.Topics, log: cfg.Logger,
+		barriers: barriers{read: cfg.Shards.Barrier, next: map[int32]*barrier{}, busy: map[int32]bool{}},
+	}
+}
+
+// caller is the caller as shards know it.
+func (c Caller) shard() shard.Caller {
+	return shard.Caller{ClientID: c.ClientID, ClientHost: c.ClientHost}
+}
+
+// failed makes a failure of err and logs it: what no running system should produce as an error, the rest for debugging.
+func (c *Coordinator) failed(api, group string, err error, args ...any) failure {
+	return c.report(failureOf(err), api, group, err, args...)
+}
+
+func (c *Coordinator) report(f failure, api, group string, err error, args ...any) failure {
+	level := slog.LevelDebug
+	if f.Unexpected {
+		level = slog.LevelError
+	}
+	if c.log.Enabled(context.Background(), level) {
+		c.log.Log(context.Background(), level, "request refused", append([]any{"api", api, "group", group, "code", f.Code, "err", err}, args...)...)
+	}
+	return f
+}

@@ -1,0 +1,136 @@
+package coordinator
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// groupOperationsAll is the bit field of everything that may be done to a group: READ 3, DELETE 6, DESCRIBE 8,
+// DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11. It is what a Kafka without an authorizer answers.
+const groupOperationsAll = 1<<3 | 1<<6 | 1<<8 | 1<<10 | 1<<11
+
+// operationsUnasked is the field's default, where it was not asked for or the group is in error.
+const operationsUnasked = math.MinInt32
+
+// Values of TopologyDescriptionStatus (KIP-1331).
+const (
+	descriptionNotRequested = 0
+	descriptionNotStored    = 1
+)
+
+const (
+	groupType           = "streams" // GroupType and ProtocolType of a streams group
+	listTypesFrom int16 = 5         // ListGroups versions with a type
+)
+
+// Describe answers StreamsGroupDescribe: one entry per id, in the order of the request.
+func (c *Coordinator) Describe(ctx context.Context, _ Caller, r *kmsg.StreamsGroupDescribeRequest) *kmsg.StreamsGroupDescribeResponse {
+	resp := r.ResponseKind().(*kmsg.StreamsGroupDescribeResponse)
+	resp.Groups = make([]kmsg.StreamsGroupDescribeResponseGroup, len(r.Groups))
+	fanout(len(r.Groups), func(i int) {
+		resp.Groups[i] = c.describe(ctx, r, r.Groups[i])
+	})
+	return resp
+}
+
+func (c *Coordinator) describe(ctx context.Context, r *kmsg.StreamsGroupDescribeRequest, group string) kmsg.StreamsGroupDescribeResponseGroup {
+	var g kmsg.StreamsGroupDescribeResponseGroup
+	var f failure
+	if group == "" {
+		f.Code = codeInvalidGroup
+	} else {
+		var err error
+		if g, err = c.shards.Describe(ctx, group); err != nil {
+			f = c.failed("StreamsGroupDescribe", group, err)
+		}
+	}
+	if f.Code != 0 {
+		g = kmsg.NewStreamsGroupDescribeResponseGroup()
+		g.Group, g.ErrorCode, g.ErrorMessage, g.AuthorizedOperations = group, f.Code, f.text(), operationsUnasked
+		return g
+	}
+	g.AuthorizedOperations = operationsUnasked
+	if r.IncludeAuthorizedOperations {
+		g.AuthorizedOperations = groupOperationsAll
+	}
+	g.TopologyDescription, g.TopologyDescriptionStatus = nil, descriptionNotRequested
+	if r.IncludeTopologyDescription {
+		g.TopologyDescriptionStatus = descriptionNotStored
+	}
+	if g.AssignorName == nil && c.cfg.Assignor != "" {
+		g.AssignorName = kmsg.StringPtr(c.cfg.Assignor)
+	}
+	return g
+}
+
+// DeleteGroups answers DeleteGroups v0–3. The fate of one group does not affect another.
+func (c *Coordinator) DeleteGroups(ctx context.Context, _ Caller, r *kmsg.DeleteGroupsRequest) *kmsg.DeleteGroupsResponse {
+	resp := r.ResponseKind().(*kmsg.DeleteGroupsResponse)
+	groups := distinct(r.Groups)
+	resp.Groups = make([]kmsg.DeleteGroupsResponseGroup, len(groups))
+	fanout(len(groups), func(i int) {
+		g := kmsg.NewDeleteGroupsResponseGroup()
+		g.Group = groups[i]
+		if err := c.shards.DeleteGroup(ctx, groups[i]); err != nil {
+			// Kafka fills the message only from topology descriptions, not from the refusal of a group with members or without
+			// existence; the code alone tells.
+			g.ErrorCode = c.failed("DeleteGroups", groups[i], err).Code
+		} else {
+			c.remembered.drop(groups[i])
+			c.log.Info("group deleted", "group", groups[i])
+		}
+		resp.Groups[i] = g
+	})
+	return resp
+}
+
+// ListGroups lists the groups of the shards that this replica owns, ascending by id.
+func (c *Coordinator) ListGroups(ctx context.Context, _ Caller, r *kmsg.ListGroupsRequest) *kmsg.ListGroupsResponse {
+	resp := r.ResponseKind().(*kmsg.ListGroupsResponse)
+	resp.Groups = []kmsg.ListGroupsResponseGroup{}
+	if !typeWanted(r.TypesFilter) {
+		return resp
+	}
+	listed, err := c.shards.List(ctx)
+	if err != nil {
+		resp.ErrorCode = c.failed("ListGroups", "", err).Code
+		return resp
+	}
+	wanted := statesWanted(r.StatesFilter)
+	for _, l := range listed {
+		if len(r.StatesFilter) > 0 && !wanted[stateFilterName(l.State)] {
+			continue
+		}
+		g := kmsg.NewListGroupsResponseGroup()
+		g.Group, g.ProtocolType, g.GroupState = l.Group, groupType, l.State
+		if r.Version >= listTypesFrom {
+			g.GroupType = groupType
+		}
+		resp.Groups = append(resp.Groups, g)
+	}
+	slices.SortFunc(resp.Groups, func(a, b kmsg.ListGroupsResponseGroup) int { return strings.Compare(a.Group, b.Group) })
+	return resp
+}
+
+// typeWanted says whether a types filter lets streams groups through: no filter is all, unknown names match nothing.
+func typeWanted(types []string) bool {
+	return len(types) == 0 || slices.ContainsFunc(types, func(t string) bool { return strings.EqualFold(t, groupType) })
+}
+
+// statesWanted reads a states filter as Kafka does, trimmed and in lower case, but takes NotReady in both spellings:
+// Kafka 4.4 compares the client's "notready" with "not_ready", so its filter never finds such a group.
+func statesWanted(states []string) map[string]bool {
+	wanted := make(map[string]bool, len(states))
+	for _, s := range states {
+		wanted[stateFilterName(strings.TrimSpace(s))] = true
+	}
+	return wanted
+}
+
+func stateFilterName(state string) string {
+	return strings.ReplaceAll(strings.ToLower(state), "_", "")
+}

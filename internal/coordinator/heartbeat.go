@@ -1,0 +1,163 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"streamkeeper/shard"
+	"streamkeeper/shard/streams"
+)
+
+// kafkaInternalTopics are the topics that Kafka 4.4 counts as internal (Topic.INTERNAL_TOPICS).
+var kafkaInternalTopics = []string{"__consumer_offsets", "__transaction_state", "__share_group_state"}
+
+// topicNameMax is the longest legal topic name, in characters.
+const topicNameMax = 249
+
+// Heartbeat answers StreamsGroupHeartbeat: the gate of KafkaApis (KIP-1071), the checks that need no state, topics made known,
+// then the shard.
+func (c *Coordinator) Heartbeat(ctx context.Context, caller Caller, r *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse {
+	trace.SpanFromContext(ctx).SetAttributes(attribute.String("group", r.Group),
+		attribute.String("member", r.MemberID), attribute.Int("member.epoch", int(r.MemberEpoch)))
+	resp, err := c.heartbeat(ctx, caller, r)
+	if err == nil {
+		resp.SetVersion(r.Version)
+		return resp
+	}
+	f := c.failed("StreamsGroupHeartbeat", r.Group, err, "member", r.MemberID, "epoch", r.MemberEpoch)
+	resp = r.ResponseKind().(*kmsg.StreamsGroupHeartbeatResponse)
+	resp.Status = []kmsg.StreamsGroupHeartbeatResponseStatus{} // empty, not null: Kafka's default
+	resp.ErrorCode, resp.ErrorMessage = f.Code, f.text()
+	return resp
+}
+
+func (c *Coordinator) heartbeat(ctx context.Context, caller Caller, r *kmsg.StreamsGroupHeartbeatRequest) (*kmsg.StreamsGroupHeartbeatResponse, error) {
+	required := requiredTopics(r.Topology)
+	if err := c.checkNames(required); err != nil {
+		return nil, err
+	}
+	if err := streams.Validate(r); err != nil {
+		return nil, err
+	}
+	if r.MemberEpoch == 0 {
+		if err := c.checkForeign(ctx, r.Group); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.knowTopics(ctx, r, required); err != nil {
+		return nil, err
+	}
+	resp, err := c.shards.Heartbeat(ctx, caller.shard(), r.Version, r)
+	if errors.Is(err, shard.ErrNotOwner) || errors.Is(err, shard.ErrUnavailable) {
+		// The client's next FindCoordinator must name the owner, although the group may not be in the log yet (D9).
+		c.remembered.note(c.cfg.Now(), r.Group)
+	}
+	return resp, err
+}
+
+// knowTopics makes sure that the handler sees the topics of the group in the snapshot: those of the topology that the request
+// brings, or those of the group's stored topology where nobody has asked for them since this process started. A
+// handler that misses an existing topic would take all tasks away.
+func (c *Coordinator) knowTopics(ctx context.Context, r *kmsg.StreamsGroupHeartbeatRequest, required []string) error {
+	now := c.cfg.Now()
+	pinned := c.topics.Touch(now, r.Group)
+	if r.MemberEpoch < 0 || pinned && r.Topology == nil || !c.shards.Owns(c.shards.Partition(r.Group)) {
+		return nil // a leave computes no tasks; and who does not own the group answers from nothing
+	}
+	names := required
+	if stored, err := c.storedTopics(r.Group, pinned); err != nil {
+		return err
+	} else if len(stored) > 0 {
+		names = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(required), stored...))))
+	}
+	if err := c.topics.Ensure(ctx, names, nil); err != nil {
+		return err
+	}
+	if !pinned || r.Topology != nil {
+		c.topics.Pin(now, r.Group, names)
+	}
+	return nil
+}
+
+// storedTopics are the topics of the topology in the log. They differ from those of a join only while members of an older
+// topology join, but only the log knows.
+func (c *Coordinator) storedTopics(group string, pinned bool) ([]string, error) {
+	if pinned || c.cfg.RequiredTopics == nil {
+		return nil, nil
+	}
+	return c.cfg.RequiredTopics(group)
+}
+
+// requiredTopics are all topics that a topology names, each once, in the order in which it names them (KafkaApis).
+func requiredTopics(t *kmsg.StreamsGroupHeartbeatRequestTopology) []string {
+	if t == nil {
+		return nil
+	}
+	var names []string
+	seen := map[string]struct{}{}
+	add := func(name string) {
+		if _, ok := seen[name]; !ok {
+			seen[name] = struct{}{}
+			names = append(names, name)
+		}
+	}
+	for i := range t.Subtopologies {
+		s := &t.Subtopologies[i]
+		for _, name := range s.SourceTopics {
+			add(name)
+		}
+		for _, name := range s.RepartitionSinkTopics {
+			add(name)
+		}
+		for j := range s.RepartitionSourceTopics {
+			add(s.RepartitionSourceTopics[j].Topic)
+		}
+		for j := range s.StateChangelogTopics {
+			add(s.StateChangelogTopics[j].Topic)
+		}
+	}
+	return names
+}
+
+// checkNames refuses a topology over internal or illegal topics (KafkaApis, before the coordinator is asked).
+func (c *Coordinator) checkNames(names []string) error {
+	var internal, illegal []string
+	for _, name := range names {
+		if slices.Contains(kafkaInternalTopics, name) || name == c.cfg.LogTopic {
+			internal = append(internal, name)
+		}
+		if !legalTopicName(name) {
+			illegal = append(illegal, name)
+		}
+	}
+	if len(internal) > 0 {
+		return &streams.Error{Code: codeBadTopology,
+			Message: "Use of Kafka internal topics " + strings.Join(internal, ",") + " in a Kafka Streams topology is prohibited."}
+	}
+	if len(illegal) > 0 {
+		return &streams.Error{Code: codeBadTopology,
+			Message: "Topic names " + strings.Join(illegal, ",") + " are not valid topic names."}
+	}
+	return nil
+}
+
+// legalTopicName is Kafka's rule (org.apache.kafka.common.internals.Topic).
+func legalTopicName(name string) bool {
+	if name == "" || name == "." || name == ".." || len(name) > topicNameMax {
+		return false
+	}
+	for i := range len(name) {
+		switch b := name[i]; {
+		case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z', '0' <= b && b <= '9', b == '.', b == '_', b == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}

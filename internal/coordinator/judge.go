@@ -1,0 +1,155 @@
+package coordinator
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// rememberFor is how long a group counts as a streams group after it was asked for as one at the wrong replica. The
+	// client's next lookups then name the owner, although the group is not in the log yet (D9).
+	rememberFor = 5 * time.Minute
+	// rememberMax bounds the remembered groups; a stream of invented group ids pushes out old ones, it does not fill the heap.
+	rememberMax = 10_000
+	// judgeTimeout bounds the read barrier of a verdict: below the clients' request time-out, so that they get an answer.
+	judgeTimeout = 10 * time.Second
+)
+
+// Judge says whose the group is. Foreign is only said after a read barrier: everything that was in the log when
+// Judge was called was looked at.
+func (c *Coordinator) Judge(ctx context.Context, group string) Verdict {
+	if v, ok := c.judgeKnown(group); ok {
+		return v
+	}
+	ctx, cancel := context.WithTimeout(ctx, judgeTimeout)
+	defer cancel()
+	if err := c.barriers.wait(ctx, c.shards.Partition(group)); err != nil {
+		c.log.Warn("can't tell whose a group is", "group", group, "err", err)
+		return Undecided
+	}
+	if v, ok := c.judgeKnown(group); ok {
+		return v
+	}
+	return Foreign
+}
+
+// judgeKnown is the verdict where it can be given from what this replica holds.
+func (c *Coordinator) judgeKnown(group string) (Verdict, bool) {
+	known, err := c.shards.Known(group)
+	switch {
+	case err != nil:
+		c.log.Warn("can't look a group up", "group", group, "err", err)
+		return Undecided, true
+	case !known && !c.remembered.has(c.cfg.Now(), group):
+		return Foreign, false
+	case c.shards.Owns(c.shards.Partition(group)):
+		return Ours, true
+	}
+	return Elsewhere, true
+}
+
+// Coordinator names the node that owns a streams group's shard.
+func (c *Coordinator) Coordinator(_ context.Context, group string) (n Node, known, ok bool) {
+	known, err := c.shards.Known(group)
+	if err != nil || !known && !c.remembered.has(c.cfg.Now(), group) {
+		return Node{}, false, false
+	}
+	n, ok = c.ownerNode(c.shards.Partition(group))
+	return n, true, ok
+}
+
+// remembered are groups that are known to be streams groups from a request alone.
+type remembered struct {
+	mu     sync.Mutex
+	groups map[string]time.Time // until when
+	order  []string             // in the order of note, for pushing out; may hold groups that are gone
+}
+
+func (r *remembered) note(now time.Time, group string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.groups == nil {
+		r.groups = map[string]time.Time{}
+	}
+	if _, ok := r.groups[group]; !ok {
+		r.order = append(r.order, group)
+	}
+	r.groups[group] = now.Add(rememberFor)
+	for len(r.groups) > rememberMax {
+		delete(r.groups, r.order[0])
+		r.order = r.order[1:]
+	}
+}
+
+func (r *remembered) has(now time.Time, group string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	until, ok := r.groups[group]
+	return ok && now.Before(until)
+}
+
+// drop forgets a group: it was deleted.
+func (r *remembered) drop(group string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.groups[group]; ok {
+		delete(r.groups, group)
+		r.order = slices.DeleteFunc(r.order, func(g string) bool { return g == group })
+	}
+}
+
+// barriers lets everybody who wants to read a partition up to its end share the questions to the cluster: one that begins
+// after a caller came answers that caller too.
+type barriers struct {
+	read func(ctx context.Context, p int32) error
+	mu   sync.Mutex
+	next map[int32]*barrier // not begun yet, behind one that is under way
+	busy map[int32]bool
+}
+
+type barrier struct {
+	done chan struct{}
+	err  error
+}
+
+// wait returns when everything that was in the partition when it was called is applied.
+func (b *barriers) wait(ctx context.Context, p int32) error {
+	b.mu.Lock()
+	n := b.next[p]
+	if n == nil {
+		n = &barrier{done: make(chan struct{})}
+		b.next[p] = n
+		if !b.busy[p] {
+			b.busy[p] = true
+			go b.run(p)
+		}
+	}
+	b.mu.Unlock()
+	select {
+	case <-n.done:
+		return n.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// run does one barrier after the other until nobody waits.
+func (b *barriers) run(p int32) {
+	for {
+		b.mu.Lock()
+		n := b.next[p]
+		delete(b.next, p)
+		if n == nil {
+			delete(b.busy, p)
+			b.mu.Unlock()
+			return
+		}
+		b.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), judgeTimeout)
+		n.err = b.read(ctx, p)
+		cancel()
+		close(n.done)
+	}
+}

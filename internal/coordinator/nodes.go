@@ -1,0 +1,76 @@
+package coordinator
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// nodeSeenFor is how long a replica is named in Metadata after its last ownership record, alive or not: a client that
+// learned its nodes while one replica was away would be stranded when the other goes (D9).
+const nodeSeenFor = 24 * time.Hour
+
+// ParseNode makes a Node of a node id and "host:port".
+func ParseNode(id int32, address string) (Node, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return Node{}, fmt.Errorf("address %q of node %d: %w", address, id, err)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 || host == "" {
+		return Node{}, fmt.Errorf("address %q of node %d: want host:port with a port of 1 to 65535", address, id)
+	}
+	return Node{ID: id, Host: host, Port: int32(n)}, nil
+}
+
+// Node is this replica's own node.
+func (c *Coordinator) Node() Node { return c.cfg.Node }
+
+// LogTopic is the name of the record log.
+func (c *Coordinator) LogTopic() string { return c.cfg.LogTopic }
+
+// Nodes are the replicas whose ownership records of the last day the log holds, and this one, ascending by id. An id that
+// was used from two addresses has the newer one.
+func (c *Coordinator) Nodes() []Node {
+	type seen struct {
+		node Node
+		at   int64
+	}
+	since := c.cfg.Now().Add(-nodeSeenFor).UnixMilli()
+	newest := map[int32]seen{}
+	for _, o := range c.cfg.Replicas() {
+		if o.NodeID == c.cfg.Node.ID || o.Timestamp < since || o.Timestamp <= newest[o.NodeID].at {
+			continue
+		}
+		n, err := ParseNode(o.NodeID, o.Address)
+		if err != nil {
+			continue // an ownership record that names no address leads nobody anywhere
+		}
+		newest[o.NodeID] = seen{n, o.Timestamp}
+	}
+	nodes := []Node{c.cfg.Node}
+	for _, s := range newest {
+		nodes = append(nodes, s.node)
+	}
+	slices.SortFunc(nodes, func(a, b Node) int { return int(a.ID) - int(b.ID) })
+	return nodes
+}
+
+// ownerNode is the node that owns a partition, ok false where nobody does.
+func (c *Coordinator) ownerNode(p int32) (Node, bool) {
+	if c.shards.Owns(p) {
+		return c.cfg.Node, true
+	}
+	o, ok := c.shards.Owner(p)
+	if !ok || o.Released {
+		return Node{}, false
+	}
+	if o.NodeID == c.cfg.Node.ID {
+		// Our own record of an earlier life, or a claim that does not serve yet: whoever comes here is told to wait.
+		return c.cfg.Node, true
+	}
+	n, err := ParseNode(o.NodeID, o.Address)
+	return n, err == nil
+}

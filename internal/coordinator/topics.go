@@ -1,0 +1,284 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/shard/streams"
+)
+
+const (
+	// topicPollInterval is how old what we know of a topic may become while a group needs it.
+	topicPollInterval = 3 * time.Second
+	// topicPollPerName stretches the interval with the number of topics, so that a cluster with 100,000 of them is asked for
+	// all of them every 100 seconds and not three times a second.
+	topicPollPerName = time.Millisecond
+	// topicNamesPerRequest bounds one Metadata request: a response of a few megabytes, not of hundreds.
+	topicNamesPerRequest = 1000
+	// topicAbsentFor is how long "there is no such topic" is believed: a topic made just before the application starts must be
+	// seen by its first heartbeats, and an application that asks for a missing one must not cost a request per heartbeat.
+	topicAbsentFor = time.Second
+	// topicIdleFor is how long a topic that no group needs is remembered after its last use.
+	topicIdleFor = 5 * time.Minute
+	// topicsMax bounds the memory of topics that no group needs; beyond it the longest unused go first.
+	topicsMax = 100_000
+	// topicFetchTimeout bounds one Metadata request, and with it how long a request of a client waits for it.
+	topicFetchTimeout = 5 * time.Second
+	// topicMissesMax is how many answers in a row must say that a topic is gone before it is believed: a broker that has just
+	// started may not know it yet, and believing it would take all tasks away from a running application.
+	topicMissesMax = 2
+)
+
+// ErrTopicsUnknown says that the cluster could not be asked about topics.
+var ErrTopicsUnknown = errors.New("the cluster's topics can't be read now")
+
+// TopicsConfig configures Topics.
+type TopicsConfig struct {
+	// Client asks any broker of the cluster; *kgo.Client does.
+	Client kmsg.Requestor
+	Logger *slog.Logger
+	// Interval replaces the poll interval where it is not 0.
+	Interval time.Duration
+}
+
+// Topics knows the cluster's topics as far as somebody asked for them: by name or id, with partition counts and racks. What
+// active groups need is pinned and polled; the rest is remembered for some minutes. The clients never see it, they
+// get the cluster's own Metadata. Safe for concurrent use; Run must be running.
+type Topics struct {
+	cfg  TopicsConfig
+	kick chan struct{}
+	snap atomic.Pointer[topicSnapshot]
+
+	mu        sync.Mutex
+	entries   map[string]*topicEntry
+	names     map[[16]byte]string    // id → name of the existing ones
+	absentIDs map[[16]byte]time.Time // when the cluster last said so; bounded with entries
+	racks     map[int32]string       // also of brokers that are away: a rack that came and went would change every group's metadata hash
+	next      *topicRound
+	pins      map[string]*topicPin // by group
+}
+
+type topicEntry struct {
+	topic   streams.Topic
+	exists  bool
+	checked time.Time
+	used    time.Time
+	pins    int      // groups that need it
+	misses  int      // answers in a row that did not know it, while exists
+	former  [16]byte // the id it had before: a late answer with it is not believed
+}
+
+// topicRound collects what is to be asked next; everybody who waits for it gets the same answer.
+type topicRound struct {
+	names map[string]struct{}
+	ids   map[[16]byte]struct{}
+	done  chan struct{}
+	err   error
+}
+
+func newTopicRound() *topicRound {
+	return &topicRound{names: map[string]struct{}{}, ids: map[[16]byte]struct{}{}, done: make(chan struct{})}
+}
+
+// topicSnapshot implements streams.Topics.
+type topicSnapshot struct {
+	version int64
+	topics  map[string]streams.Topic
+}
+
+func (s *topicSnapshot) Topic(name string) (streams.Topic, bool) {
+	t, ok := s.topics[name]
+	return t, ok
+}
+
+func (s *topicSnapshot) Version() int64 { return s.version }
+
+// NewTopics returns a Topics that knows nothing yet.
+func NewTopics(cfg TopicsConfig) *Topics {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Interval <= 0 {
+		cfg.Interval = topicPollInterval
+	}
+	t := &Topics{
+		cfg: cfg, kick: make(chan struct{}, 1),
+		entries: map[string]*topicEntry{}, names: map[[16]byte]string{}, absentIDs: map[[16]byte]time.Time{},
+		racks: map[int32]string{}, next: newTopicRound(), pins: map[string]*topicPin{},
+	}
+	t.snap.Store(&topicSnapshot{version: 1, topics: map[string]streams.Topic{}})
+	return t
+}
+
+// Snapshot is what is known now. It holds every existing topic that a pinned group needs.
+func (t *Topics) Snapshot() streams.Topics { return t.snap.Load() }
+
+// Ensure makes the topics known, asking the cluster where they are not. Names and ids that the cluster does not know are no
+// error; ErrTopicsUnknown and the context's errors are.
+func (t *Topics) Ensure(ctx context.Context, names []string, ids [][16]byte) error {
+	round := t.want(time.Now(), names, ids)
+	if round == nil {
+		return nil
+	}
+	select {
+	case t.kick <- struct{}{}:
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, topicFetchTimeout)
+	defer cancel()
+	select {
+	case <-round.done:
+		return round.err
+	case <-ctx.Done():
+		return errors.Join(ErrTopicsUnknown, ctx.Err())
+	}
+}
+
+// want notes the use of what is known and returns the round that will tell about the rest, nil if nothing is missing.
+func (t *Topics) want(now time.Time, names []string, ids [][16]byte) *topicRound {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	missing := false
+	for _, name := range names {
+		if e := t.entries[name]; e != nil {
+			e.used = now
+			if e.exists || now.Sub(e.checked) < topicAbsentFor {
+				continue
+			}
+		}
+		t.next.names[name] = struct{}{}
+		missing = true
+	}
+	for _, id := range ids {
+		if name, ok := t.names[id]; ok {
+			t.entries[name].used = now
+			continue
+		}
+		if at, ok := t.absentIDs[id]; ok && now.Sub(at) < topicAbsentFor {
+			continue
+		}
+		t.next.ids[id] = struct{}{}
+		missing = true
+	}
+	if !missing {
+		return nil
+	}
+	return t.next
+}
+
+// Lookup returns the topic of a name; ok is false where it does not exist or nobody asked for it yet.
+func (t *Topics) Lookup(name string) (streams.Topic, bool) { return t.snap.Load().Topic(name) }
+
+// LookupID returns the topic of an id.
+func (t *Topics) LookupID(id [16]byte) (streams.Topic, bool) {
+	t.mu.Lock()
+	name, ok := t.names[id]
+	t.mu.Unlock()
+	if !ok {
+		return streams.Topic{}, false
+	}
+	topic, ok := t.Lookup(name)
+	return topic, ok && topic.ID == id
+}
+
+// Run asks the cluster until ctx ends.
+func (t *Topics) Run(ctx context.Context) {
+	timer := time.NewTimer(t.cfg.Interval)
+	defer timer.Stop()
+	failing := false
+	for {
+		var names []string
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.kick:
+			round := t.take()
+			round.err = t.fetch(ctx, slices.Sorted(maps.Keys(round.names)), slices.Collect(maps.Keys(round.ids)))
+			close(round.done)
+			continue
+		case <-timer.C:
+			names = t.due(time.Now())
+		}
+		err := t.fetch(ctx, names, nil)
+		if (err != nil) != failing && ctx.Err() == nil {
+			failing = err != nil
+			if failing {
+				t.cfg.Logger.Warn("the cluster's topics can't be refreshed; going on with what is known", "err", err)
+			} else {
+				t.cfg.Logger.Info("the cluster's topics are refreshed again")
+			}
+		}
+		timer.Reset(t.cfg.Interval + time.Duration(len(names))*topicPollPerName)
+	}
+}
+
+func (t *Topics) take() *topicRound {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	round := t.next
+	t.next = newTopicRound()
+	return round
+}
+
+// due forgets what nobody used for long and lists the rest.
+func (t *Topics) due(now time.Time) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unpinIdle(now)
+	forgotten := t.forget(func(e *topicEntry) bool { return now.Sub(e.used) > topicIdleFor })
+	if excess := len(t.entries) - topicsMax; excess > 0 {
+		var used []time.Time
+		for _, e := range t.entries {
+			if e.pins == 0 {
+				used = append(used, e.used)
+			}
+		}
+		slices.SortFunc(used, time.Time.Compare)
+		if limit := min(excess, len(used)) - 1; limit >= 0 {
+			forgotten = t.forget(func(e *topicEntry) bool { return !e.used.After(used[limit]) }) || forgotten
+		}
+	}
+	for id, at := range t.absentIDs {
+		if now.Sub(at) >= topicAbsentFor {
+			delete(t.absentIDs, id)
+		}
+	}
+	if forgotten {
+		t.publish()
+	}
+	return slices.Sorted(maps.Keys(t.entries))
+}
+
+// forget drops the entries without pins for which f is true.
+func (t *Topics) forget(f func(*topicEntry) bool) (any bool) {
+	for name, e := range t.entries {
+		if e.pins > 0 || !f(e) {
+			continue
+		}
+		if e.exists {
+			any = true
+			delete(t.names, e.topic.ID)
+		}
+		delete(t.entries, name)
+	}
+	return any
+}
+
+// publish makes a new snapshot. The version changes, so groups look at their topics again; called with mu held.
+func (t *Topics) publish() {
+	topics := make(map[string]streams.Topic, len(t.entries))
+	for name, e := range t.entries {
+		if e.exists {
+			topics[name] = e.topic
+		}
+	}
+	t.snap.Store(&topicSnapshot{version: t.snap.Load().version + 1, topics: topics})
+}

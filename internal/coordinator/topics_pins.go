@@ -1,0 +1,81 @@
+package coordinator
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// topicPinFor is how long the topics of a group stay pinned after its last heartbeat: longer than any session time-out,
+	// so that no member of the group is left when they go.
+	topicPinFor = 10 * time.Minute
+	// topicPinsMax bounds the groups whose topics are pinned. Groups beyond it are served too, but each heartbeat has to make
+	// sure of their topics again.
+	topicPinsMax = 1_000_000
+)
+
+// topicPin keeps the topics of one group.
+type topicPin struct {
+	names []string
+	last  time.Time // of the last heartbeat
+}
+
+// Pin keeps the topics known and fresh as long as the group is heard of (Touch).
+func (t *Topics) Pin(now time.Time, group string, names []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	pin := t.pins[group]
+	if pin == nil {
+		if len(t.pins) >= topicPinsMax {
+			return
+		}
+		pin = &topicPin{}
+		t.pins[group] = pin
+	}
+	pin.last = now
+	if slices.Equal(pin.names, names) {
+		return
+	}
+	old := pin.names
+	pin.names = slices.Clone(names)
+	for _, name := range pin.names {
+		e := t.entries[name]
+		if e == nil {
+			e = &topicEntry{used: now}
+			t.entries[name] = e
+		}
+		e.pins++
+	}
+	t.unpin(now, old)
+}
+
+// Touch notes a heartbeat of the group; false says that its topics are not pinned.
+func (t *Topics) Touch(now time.Time, group string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	pin := t.pins[group]
+	if pin == nil {
+		return false
+	}
+	pin.last = now
+	return true
+}
+
+// unpinIdle lets go of the topics of groups that are no longer heard of; called with mu held.
+func (t *Topics) unpinIdle(now time.Time) {
+	for group, pin := range t.pins {
+		if now.Sub(pin.last) > topicPinFor {
+			delete(t.pins, group)
+			t.unpin(now, pin.names)
+		}
+	}
+}
+
+func (t *Topics) unpin(now time.Time, names []string) {
+	for _, name := range names {
+		if e := t.entries[name]; e != nil && e.pins > 0 {
+			e.pins--
+			e.used = now
+		}
+	}
+}

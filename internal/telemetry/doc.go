@@ -1,0 +1,9 @@
+// Package telemetry makes what an operator looks at: log lines, traces, metrics, health.
+//
+//	log.go      structured logs: readable on a terminal, JSON elsewhere
+//	traces.go   OTLP traces, switched on by the standard OTEL_ variables
+//	metrics.go  the Prometheus registry, and instruments that read counters when they are asked
+//	admin.go    /healthz, /readyz, /metrics
+//
+// It knows nothing of groups and shards: what is measured and when a replica is ready is handed in.
+package telemetry
