@@ -90,7 +90,7 @@ func (s *Shard) claim(ctx context.Context, pause time.Duration) (eventlog.Writer
 	var w eventlog.Writer
 	var err error
 	if c, ok := log.(ClaimerAfter); ok {
-		w, err = c.ClaimAfter(ctx, s.partition, s.host.cfg.Self, previous, s.host.cfg.Assignment.LeaseDuration())
+		w, err = c.ClaimAfter(ctx, s.partition, s.host.cfg.Self, previous, s.host.cfg.Membership.LeaseDuration())
 	} else {
 		w, err = log.Claim(ctx, s.partition, s.host.cfg.Self)
 	}

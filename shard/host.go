@@ -31,25 +31,11 @@ type Store interface {
 	AtEnd(p int32) bool
 }
 
-// Assignment is the part of Membership that says which partitions a replica should own, and until when it may
-// answer from memory.
-type Assignment interface {
-	// Run takes part in the group until ctx ends and reports to l.
-	Run(ctx context.Context, l MembershipListener) error
-	// LeaseValid says that the ownership group can not have given partition p to another replica without our knowledge (D3), by a clock
-	// that counts suspended time.
-	LeaseValid(p int32) bool
-	// LeaseDuration is the length of a lease: what a claimer waits where the cluster can't refuse its predecessor.
-	LeaseDuration() time.Duration
-	// Leave leaves the group; its partitions go to others.
-	Leave(ctx context.Context) error
-}
-
-// Config is what a Host is made of. Log, Store, Assignment and Topics are required.
+// Config is what a Host is made of. Log, Store, Membership and Topics are required.
 type Config struct {
 	Log        eventlog.Log
 	Store      Store
-	Assignment Assignment
+	Membership Membership
 	// Self is the template of this replica's ownership records: node id, address, instance.
 	Self eventlog.Ownership
 	// Topics returns the newest snapshot of the cluster's topics.
@@ -110,7 +96,7 @@ func (h *Host) Run(ctx context.Context) error {
 		wg.Add(1)
 		go func() { defer wg.Done(); s.loop(loops) }()
 	}
-	err := h.cfg.Assignment.Run(ctx, h)
+	err := h.cfg.Membership.Run(ctx, h)
 	h.stopping.Store(true)
 	stop()
 	wg.Wait()
@@ -121,7 +107,7 @@ func (h *Host) Run(ctx context.Context) error {
 // Shutdown hands the shards over: it leaves the group, serves on until a successor claimed each partition or ctx
 // ends, and writes a released record for what is left. Afterwards the context of Run may be ended.
 func (h *Host) Shutdown(ctx context.Context) error {
-	err := h.cfg.Assignment.Leave(ctx)
+	err := h.cfg.Membership.Leave(ctx)
 	for _, s := range h.shards {
 		s.post(func(s *Shard) { s.want(false) })
 	}
@@ -249,4 +235,20 @@ func (h *Host) Barrier(ctx context.Context, p int32) error {
 		return err
 	}
 	return h.cfg.Store.Wait(ctx, p, end)
+}
+
+// RequiredTopics names the topics that a streams group reads or writes internally, from the projection; empty where the
+// group is not known.
+func (h *Host) RequiredTopics(group string) ([]string, error) {
+	stored, err := h.cfg.Store.Group(h.Partition(group), group)
+	if err != nil {
+		return nil, err
+	}
+	g := streams.NewGroup(group)
+	for _, st := range stored {
+		if err := g.Apply(st.Record); err != nil {
+			return nil, fmt.Errorf("group %q, record at offset %d: %w", group, st.Offset, err)
+		}
+	}
+	return g.RequiredTopics(), nil
 }

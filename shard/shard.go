@@ -205,7 +205,7 @@ func (s *Shard) watchLease() {
 	if s.state != active {
 		return
 	}
-	valid := s.host.cfg.Assignment.LeaseValid(s.partition)
+	valid := s.leaseValid()
 	switch {
 	case !valid && !s.wanted:
 		s.log.Info("lease ended after revocation, shard stops")
@@ -218,4 +218,10 @@ func (s *Shard) watchLease() {
 		s.restoreTimers()
 		s.log.Info("lease is back, sessions start at full length")
 	}
+}
+
+// leaseValid says that nobody else can have been assigned the partition without our knowledge (D3).
+func (s *Shard) leaseValid() bool {
+	l := s.host.cfg.Membership.Lease()
+	return l.ValidFor(s.partition, l.Now())
 }

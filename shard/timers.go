@@ -89,7 +89,7 @@ func (s *Shard) fire() {
 	if d, ok := s.timers.next(now); !ok || d > 0 {
 		return
 	}
-	if !s.host.cfg.Assignment.LeaseValid(s.partition) {
+	if !s.leaseValid() {
 		s.watchLease()
 		// What is due now would be due again at once; the sessions start anew when the lease is back.
 		for len(s.timers) > 0 && !s.timers[0].at.After(now) {

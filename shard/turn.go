@@ -262,7 +262,7 @@ func (s *Shard) acknowledge(a ack) {
 
 // hand gives an answer out. One that does not rest on an append of its own needs the lease.
 func (s *Shard) hand(w waiter) {
-	if !w.write && !s.host.cfg.Assignment.LeaseValid(s.partition) {
+	if !w.write && !s.leaseValid() {
 		s.host.stats.leaseRefusals.Add(1)
 		if s.wanted {
 			w.fail(ErrLoading)
