@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// vector is a line of testdata/vectors-sticky-assignor.jsonl.gz: input and result of Kafka 4.4's own class for
-// members in ascending order. The steps of a chain build on each other's results.
+// vector is a line of testdata/vectors-sticky-*.jsonl.gz: input and result of Kafka 4.4's own class for
+// members in ascending order. The steps of a chain build on each other's results; in the file "offsets" members also
+// report task offsets, lose their tasks, and claim tasks that others have or that do not exist.
 type vector struct {
 	Chain, Step        int
 	NumStandbyReplicas int
@@ -50,37 +51,61 @@ func (v vector) spec() Spec {
 }
 
 func TestStickyEqualsKafkas(t *testing.T) {
-	f, err := os.Open("testdata/vectors-sticky-assignor.jsonl.gz")
+	for _, c := range []struct {
+		file                       string
+		vectors, standbys, offsets int // that the file holds at least
+	}{
+		{"testdata/vectors-sticky-assignor.jsonl.gz", 200, 100, 0},
+		{"testdata/vectors-sticky-offsets.jsonl.gz", 480, 1000, 1000},
+	} {
+		t.Run(c.file, func(t *testing.T) {
+			standbys, offsets := 0, 0
+			vectors := readVectors(t, c.file)
+			for _, v := range vectors {
+				want := map[string]Target{}
+				for id, r := range v.Result {
+					want[id] = Target{Active: r.Active, Standby: r.Standby}
+					standbys += len(r.Standby)
+				}
+				spec := v.spec()
+				for _, m := range spec.Members {
+					offsets += len(m.TaskOffsets)
+				}
+				got, err := sticky{javaOrder}.Assign(spec)
+				if err != nil || !reflect.DeepEqual(got, want) {
+					t.Errorf("chain %d step %d: %v\n got %v\nwant %v", v.Chain, v.Step, err, got, want)
+				}
+			}
+			if len(vectors) < c.vectors || standbys < c.standbys || offsets < c.offsets {
+				t.Fatalf("%d vectors, %d standbys, %d offsets: not what this test was written for", len(vectors), standbys, offsets)
+			}
+		})
+	}
+}
+
+func readVectors(tb testing.TB, file string) []vector {
+	tb.Helper()
+	f, err := os.Open(file)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer f.Close()
 	z, err := gzip.NewReader(f)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	lines := bufio.NewScanner(z)
 	lines.Buffer(nil, 1<<20)
-	n, standbys := 0, 0
-	for ; lines.Scan(); n++ {
+	var vectors []vector
+	for lines.Scan() {
 		var v vector
 		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
-			t.Fatalf("line %d: %v", n+1, err)
+			tb.Fatalf("%s, line %d: %v", file, len(vectors)+1, err)
 		}
-		want := map[string]Target{}
-		for id, r := range v.Result {
-			want[id] = Target{Active: r.Active, Standby: r.Standby}
-			standbys += len(r.Standby)
-		}
-		got, err := sticky{javaOrder}.Assign(v.spec())
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("chain %d step %d: %v\n got %v\nwant %v", v.Chain, v.Step, err, got, want)
-		}
+		vectors = append(vectors, v)
 	}
 	if err := lines.Err(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	if n < 100 || standbys == 0 {
-		t.Fatalf("%d vectors, %d standbys: not what this test was written for", n, standbys)
-	}
+	return vectors
 }
