@@ -29,11 +29,14 @@ var container struct {
 // Bootstrap returns the address of some Kafka cluster for tests that don't mind which one: $KAFKA_BOOTSTRAP if it is
 // set; else a container, where Docker answers; else a JVM broker (Shared with the zero Options). One is started per
 // test binary; tests must use topics and groups of their own. Where there is nothing to start one with, the test is
-// skipped, in CI it fails.
+// skipped, in CI it fails. It is skipped with go test -short, too.
 func Bootstrap(tb testing.TB) string {
 	tb.Helper()
 	if b := os.Getenv("KAFKA_BOOTSTRAP"); b != "" {
 		return b
+	}
+	if testing.Short() {
+		tb.Skip("skipped: -short, and this test starts a Kafka")
 	}
 	dockerErr := dockerAnswers()
 	if dockerErr == nil {

@@ -37,9 +37,12 @@ func HasJava() error {
 	return nil
 }
 
-// NeedJava skips the test where Java or Maven is missing (fails it in CI).
+// NeedJava skips the test where Java or Maven is missing (fails it in CI), and with go test -short.
 func NeedJava(tb testing.TB) {
 	tb.Helper()
+	if testing.Short() {
+		tb.Skip("skipped: -short, and this test starts a JVM")
+	}
 	if err := HasJava(); err != nil {
 		missing(tb, "%v", err)
 	}

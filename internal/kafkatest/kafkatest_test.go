@@ -15,6 +15,19 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
+// TestFetch downloads and compiles what tests need. The Makefile runs it first.
+func TestFetch(t *testing.T) {
+	for _, v := range []string{V44, V391} {
+		cp := Jars(t, v)
+		if _, err := os.Stat(filepath.Join(filepath.Dir(cp), "kafka_2.13-"+v+".jar")); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := javaClasses(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestStreamsGroupsOnlyWhereAskedFor joins a streams group by hand. Kafka 3.9 doesn't know the request; 4.4 offers it
 // in ApiVersions even where the protocol is off, and refuses it then.
 func TestStreamsGroupsOnlyWhereAskedFor(t *testing.T) {

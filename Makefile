@@ -1,0 +1,84 @@
+# The targets, one line each: make
+
+GO ?= go
+
+# Packages whose tests start JVMs (they import internal/kafkatest) run one after the other: a broker and an application
+# want both cores of a small machine. The others run side by side.
+ALL_PACKAGES = $(shell $(GO) list ./...)
+JVM_PACKAGES = $(shell $(GO) list -f '{{range .TestImports}}{{if eq . "streamkeeper/internal/kafkatest"}}{{$$.ImportPath}} {{end}}{{end}}{{range .XTestImports}}{{if eq . "streamkeeper/internal/kafkatest"}}{{$$.ImportPath}} {{end}}{{end}}{{if eq .ImportPath "streamkeeper/internal/kafkatest"}}{{.ImportPath}}{{end}}' ./...)
+FAST_PACKAGES = $(filter-out $(JVM_PACKAGES),$(ALL_PACKAGES))
+
+UNIT_TIMEOUT = 5m
+JVM_TIMEOUT = 18m
+
+FUZZ_TIME ?= 20s
+RUN_ARGS ?=
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: ## streamkeeper with an embedded log: nothing else to install (RUN_ARGS='--listen :9292')
+	$(GO) run ./cmd/streamkeeper dev $(RUN_ARGS)
+
+.PHONY: build
+build: ## bin/streamkeeper
+	$(GO) build -o bin/ ./cmd/streamkeeper
+
+.PHONY: check
+check: fmt vet ## format, vet, the project's own rules, unit tests: before every commit
+	$(GO) test -short -timeout $(UNIT_TIMEOUT) ./...
+
+.PHONY: test
+test: fmt vet java fetch ## everything, with real brokers and a real Kafka Streams application
+	$(GO) test -timeout $(UNIT_TIMEOUT) $(FAST_PACKAGES)
+	$(GO) test -p 1 -timeout $(JVM_TIMEOUT) $(JVM_PACKAGES)
+
+.PHONY: e2e
+e2e: java fetch ## the end-to-end tests alone, with their progress (E2E='-run TestX')
+	$(GO) test -count=1 -v -timeout $(JVM_TIMEOUT) ./tests/e2e/... $(E2E)
+
+.PHONY: race
+race: ## all tests that need no JVM, with the race detector and the self-checks of the invariants tag
+	$(GO) test -race -tags invariants -timeout 15m $(FAST_PACKAGES)
+
+.PHONY: fuzz
+fuzz: ## every fuzz test for FUZZ_TIME (20s)
+	@set -e; for pkg in $(ALL_PACKAGES); do \
+		for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ_TIME) $$pkg; \
+		done; \
+	done
+
+.PHONY: bench
+bench: java fetch ## speed and memory beside Kafka's own coordinator; writes .cache/bench.md (about 10 minutes)
+	$(GO) test -count=1 -v -timeout 60m ./tests/bench -args -full $(BENCH)
+
+.PHONY: fmt
+fmt:
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$bad" ]; then echo "not gofmt'ed:"; echo "$$bad"; exit 1; fi
+
+.PHONY: vet
+vet:
+	$(GO) vet ./...
+
+# Java and Maven are the two things that Go can't fetch. On a CI machine they are installed if that is possible.
+.PHONY: java
+java:
+	@if command -v java javac mvn >/dev/null && javac -version >/dev/null 2>&1; then exit 0; fi; \
+	if [ -n "$$CI" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends openjdk-17-jdk-headless maven; \
+	elif [ -n "$$CI" ]; then \
+		echo "The tests need Java 17 (java, javac) and Maven (mvn), and they can't be installed here (no root, or no apt-get)." >&2; exit 1; \
+	else \
+		echo "Java 17 or Maven is missing: tests with a real Kafka will be skipped. On Debian: apt-get install openjdk-17-jdk-headless maven" >&2; \
+	fi
+
+# The jars come before the tests, so that a slow download is not taken for a slow test.
+.PHONY: fetch
+fetch:
+	@$(GO) test -count=1 -timeout 30m -run '^TestFetch$$' ./internal/kafkatest >/dev/null || \
+		$(GO) test -count=1 -timeout 30m -v -run '^TestFetch$$' ./internal/kafkatest
