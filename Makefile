@@ -18,7 +18,7 @@ RUN_ARGS ?=
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: ## streamkeeper with an embedded log: nothing else to install (RUN_ARGS='--listen :9292')
@@ -68,7 +68,7 @@ vet:
 # Java and Maven are the two things that Go can't fetch. On a CI machine they are installed if that is possible.
 .PHONY: java
 java:
-	@if command -v java javac mvn >/dev/null && javac -version >/dev/null 2>&1; then exit 0; fi; \
+	@if command -v java >/dev/null && command -v javac >/dev/null && command -v mvn >/dev/null; then exit 0; fi; \
 	if [ -n "$$CI" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends openjdk-17-jdk-headless maven; \
 	elif [ -n "$$CI" ]; then \
