@@ -60,7 +60,20 @@ type Env struct {
 	APIVersion int16
 	ClientID   string
 	ClientHost string // Java's form, "/10.0.0.1"
+	// Quirks makes the group behave like Kafka 4.4 where it otherwise knows better; for comparisons only.
+	Quirks Quirks
 }
+
+// Quirks are known defects of Kafka 4.4 that comparisons with it need. The zero value has none of them.
+type Quirks int8
+
+const (
+	// QuirkFirstSoftLost: the soft facts of the heartbeat that creates a group are lost. So the topology is configured again
+	// by the next one, and the initial delay usually ends without a target.
+	QuirkFirstSoftLost Quirks = 1 << iota
+	// QuirkAssignmentNotRepeated: a member that missed the response with its new assignment is not told again.
+	QuirkAssignmentNotRepeated
+)
 
 // TimerKind says what a timer is for.
 type TimerKind int8
