@@ -210,6 +210,14 @@ func (k *Keeper) Admin() string {
 // DataDir is its data directory.
 func (k *Keeper) DataDir() string { return k.dataDir }
 
+// LogTopic is the name of its record log.
+func (k *Keeper) LogTopic() string {
+	if topic, ok := flagValue(k.argv, "--log-topic"); ok {
+		return topic
+	}
+	return "__streams_groups"
+}
+
 // Pid is its process id.
 func (k *Keeper) Pid() int { return k.proc.pid() }
 

@@ -1,0 +1,18 @@
+// Package e2e plays whole stories with real programs: a Kafka Streams 4.4 application, Apache Kafka brokers, Kafka's
+// command line tools, and streamkeeper as a process.
+//
+// A story is played in several worlds with the same assertions: first before Kafka 4.4 with its own coordinator for
+// streams groups, which shows that the story is true; then through streamkeeper before clusters that have no such
+// coordinator, and through streamkeeper's embedded log. What only streamkeeper has (several replicas, an upstream that
+// goes away) has stories of its own.
+//
+// File map:
+//
+//	world_test.go     the worlds, and the clusters they share
+//	story_test.go     an application's life: second instance, stop, kill, coordinator killed under load
+//	tools_test.go     kafka-streams-groups prints what it prints before Kafka
+//	dumplog_test.go   kafka-dump-log reads the record log
+//	replicas_test.go  two replicas: sharing, leading clients, takeover, a replica that was paused
+//	topics_test.go    topologies that need internal topics
+//	upstream_test.go  the cluster goes away and comes back, or is down at start
+package e2e
