@@ -9,7 +9,7 @@ import (
 // reads for an offset commit: it survives a value whose first two bytes are "{\"", which is no version that it knows,
 // and dies on a binary value of version 0. Fields may be added within a format; a reader ignores those it doesn't know.
 
-func decodeOwnership(b []byte) (*Ownership, error) {
+func decodeOwnership(b []byte) (Value, error) {
 	if len(b) == 0 || b[0] != '{' {
 		return nil, fmt.Errorf("%w: value of %s is no JSON object (%d bytes)", ErrCorrupt, TypeOwnership, len(b))
 	}
