@@ -109,9 +109,9 @@ func activeTaskLists(r *reader, memberEpoch int32) []TaskIDs {
 		if len(t.Epochs) == len(t.Partitions) {
 			continue
 		}
-		t.Epochs = make([]int32, len(t.Partitions))
-		for j := range t.Epochs {
-			t.Epochs[j] = memberEpoch
+		t.Epochs = nil
+		for range t.Partitions {
+			t.Epochs = append(t.Epochs, memberEpoch)
 		}
 	}
 	return tasks
