@@ -1,0 +1,421 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/internal/coordinator"
+	"streamkeeper/internal/wire"
+)
+
+// conn is a client's connection. Three goroutines serve it:
+//
+//	receiver   reads requests, decides where each goes, writes upstream what is the cluster's
+//	worker     runs the requests that are ours, one after the other in the order they came
+//	responder  writes the answers in the order of the requests, from the worker or from upstream
+//
+// Between receiver and responder goes a queue of slots, one for each answer that is due.
+type conn struct {
+	g        *Gateway
+	listener listener
+	client   *stream
+	caller   string // host of the peer in Java's form, "/10.0.0.1"
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	// Of the receiver alone.
+	up       *upstream                // nil: not connected yet
+	software *kmsg.ApiVersionsRequest // the client's, if it sent one
+	frame    []byte
+
+	// Of the responder alone.
+	in, out []byte
+
+	slots    chan *slot
+	jobs     chan *job
+	local    sync.WaitGroup // jobs that are not done
+	waiting  atomic.Int64   // slots that are not answered
+	upstream atomic.Int64   // of those, the ones that wait for the cluster
+	between  atomic.Bool    // the receiver waits for the next request and has nothing of it
+
+	mu    sync.Mutex
+	socks [2]net.Conn // client and upstream, to close when ctx ends
+}
+
+// errDrained ends a receiver because the gateway is closing; what it accepted is still answered.
+var errDrained = errors.New("the gateway is closing")
+
+// errIdle ends a connection that asked nothing for the idle time-out.
+var errIdle = errors.New("idle for too long")
+
+func newConn(g *Gateway, nc net.Conn, l listener) *conn {
+	c := &conn{g: g, listener: l, slots: make(chan *slot, slotsMax), jobs: make(chan *job, slotsMax), socks: [2]net.Conn{nc}}
+	c.ctx, c.cancel = context.WithCancelCause(g.ctx)
+	c.client = newStream(nc, clientReadBytes, clientWriteBytes, g.limits.StallTimeout)
+	c.client.beforeRead = c.beforeClientRead
+	host, _, err := net.SplitHostPort(nc.RemoteAddr().String())
+	if err != nil {
+		host = nc.RemoteAddr().String()
+	}
+	c.caller = "/" + host
+	return c
+}
+
+// serve runs the connection until it ends.
+func (c *conn) serve() {
+	stop := context.AfterFunc(c.ctx, c.closeSockets)
+	defer stop()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := c.respond(); err != nil {
+			c.cancel(err)
+		}
+	})
+	wg.Go(c.work)
+	err := c.receive()
+	if !errors.Is(err, errDrained) {
+		c.cancel(err)
+	}
+	close(c.jobs)
+	close(c.slots)
+	wg.Wait()
+	c.logEnd(context.Cause(c.ctx))
+	c.cancel(nil)
+	c.closeSockets()
+}
+
+// logEnd says why the connection ended, where that is worth a line.
+func (c *conn) logEnd(err error) {
+	peer := c.client.conn.RemoteAddr().String()
+	var foreign *wire.ForeignProtocolError
+	var refused *refusal
+	switch {
+	case err == nil, errors.Is(err, io.EOF), errors.Is(err, errIdle), errors.Is(err, context.Canceled):
+		return
+	case errors.As(err, &foreign):
+		c.g.metrics.refuse(c.g.ctx, "protocol")
+		c.g.warn("protocol "+foreign.Protocol, "connection refused", "peer", peer, "node", c.listener.id, "err", err)
+	case errors.As(err, &refused):
+		c.g.metrics.refuse(c.g.ctx, refused.kind)
+		c.g.warn(refused.kind, "connection closed", "peer", peer, "node", c.listener.id, "err", err)
+	default:
+		c.g.log.Debug("connection ended", "peer", peer, "node", c.listener.id, "err", err)
+	}
+}
+
+// refusal is an end of a connection that its peer, or the cluster, caused by something we can't take; kind is what
+// log lines and the counter call it.
+type refusal struct {
+	kind string
+	err  error
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+func refuse(kind string, err error) error { return &refusal{kind: kind, err: err} }
+
+func (c *conn) closeSockets() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, s := range c.socks {
+		if s != nil {
+			s.Close()
+			c.socks[i] = nil
+		}
+	}
+}
+
+// drain makes the receiver stop where it waits for a new request.
+func (c *conn) drain() {
+	if c.between.Load() {
+		c.client.conn.SetReadDeadline(time.Unix(1, 0)) // a closed connection is drained already
+	}
+}
+
+// beforeClientRead runs before each read of the client's socket that may block. In the order of these steps drain
+// is never missed: it sets the flag before the deadline.
+func (c *conn) beforeClientRead() error {
+	if c.up != nil {
+		if err := c.up.w.Flush(); err != nil {
+			return refuse("upstream", fmt.Errorf("send to %v: %w", c.up.to, err))
+		}
+	}
+	wait := c.g.limits.StallTimeout
+	if c.between.Load() {
+		wait = c.g.limits.IdleTimeout
+	}
+	if err := c.client.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		return err
+	}
+	if c.between.Load() && c.g.draining.Load() {
+		return errDrained
+	}
+	return nil
+}
+
+// receive reads requests until the connection ends. It returns io.EOF where the client closed it properly.
+func (c *conn) receive() error {
+	for {
+		n, err := c.nextFrame()
+		if err != nil {
+			return err
+		}
+		if err := c.take(n); err != nil {
+			return err
+		}
+	}
+}
+
+// nextFrame waits for a frame and returns its length; nothing of it is taken.
+func (c *conn) nextFrame() (int, error) {
+	c.between.Store(true)
+	defer c.between.Store(false)
+	for {
+		n, err := c.client.peekLength(wire.FrameBytesMin)
+		var foreign *wire.ForeignProtocolError
+		var length *wire.LengthError
+		switch {
+		case errors.As(err, &foreign):
+			return 0, err
+		case errors.As(err, &length):
+			return 0, refuse("frame", err)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if c.g.draining.Load() {
+				return 0, errDrained
+			}
+			if c.waiting.Load() > 0 {
+				continue // it waits for us, a JoinGroup for minutes
+			}
+			return 0, errIdle
+		}
+		return n, err
+	}
+}
+
+// header reads the header of the frame that begins at the buffer's start, without taking it.
+func (c *conn) header(n int) (wire.Header, error) {
+	want := min(n, wire.FrameBytesMin)
+	for {
+		b, err := c.client.r.Peek(4 + want)
+		if err != nil {
+			return wire.Header{}, unexpected(err)
+		}
+		if more := min(n, c.client.r.Buffered()-4); more > want {
+			want = more
+			b, _ = c.client.r.Peek(4 + want)
+		}
+		h, err := wire.ParseHeader(b[4:])
+		if err == nil {
+			return h, nil
+		}
+		if !wire.IsTruncated(err) || want == n {
+			return h, refuse("header", err)
+		}
+		if want++; 4+want > clientReadBytes {
+			return h, refuse("header", fmt.Errorf("the header of a request with key %d exceeds %d bytes", h.Key, clientReadBytes-4))
+		}
+	}
+}
+
+// take handles one request, whose frame of n bytes (and length prefix) begins at the buffer's start.
+func (c *conn) take(n int) error {
+	h, err := c.header(n)
+	if err != nil {
+		return err
+	}
+	r := &routes[h.Key]
+	switch {
+	case h.Key == produce:
+		return c.takeProduce(h, n)
+	case r.plan != nil:
+		return c.takeDecoded(h, n, r)
+	}
+	return c.takeRaw(h, n, r)
+}
+
+// takeRaw passes a request on unread.
+func (c *conn) takeRaw(h wire.Header, n int, r *route) error {
+	u, err := c.upstreamFor(h)
+	if err != nil {
+		return err
+	}
+	if r.mode != respondSplice && h.Version > wire.MaxVersion(h.Key) {
+		return refuse("version", &wire.VersionError{Key: h.Key, Version: h.Version, Max: wire.MaxVersion(h.Key)})
+	}
+	if err := c.client.copyTo(u.stream, int64(n)+4); err != nil {
+		return err
+	}
+	c.g.metrics.request(c.ctx, h.Key, "forwarded")
+	return c.enqueue(&slot{header: h, up: u, upVersion: h.Version, mode: r.mode, rewrite: r.rewrite})
+}
+
+func (c *conn) takeProduce(h wire.Header, n int) error {
+	u, err := c.upstreamFor(h)
+	if err != nil {
+		return err
+	}
+	if h.Version > wire.MaxVersion(produce) {
+		return refuse("version", &wire.VersionError{Key: h.Key, Version: h.Version, Max: wire.MaxVersion(h.Key)})
+	}
+	c.g.metrics.request(c.ctx, h.Key, "forwarded")
+	if h.Version < 3 { // before message format 2; brokers from 4.0 on refuse it, older ones know no log topic of ours
+		return refuse("version", fmt.Errorf("Produce version %d is not supported, only 3 to %d", h.Version, wire.MaxVersion(produce)))
+	}
+	w := &walker{src: c.client, dst: u.stream, left: int64(n) + 4}
+	if err := w.pass(4 + int64(h.Size)); err != nil {
+		return err
+	}
+	p, err := walkProduce(w, h.Version, c.g.service.LogTopic(), c.g.logTopicID())
+	if err != nil {
+		if errors.Is(err, errWalk) {
+			err = refuse("body", &wire.BodyError{Key: h.Key, Version: h.Version, Size: n - h.Size, Err: err})
+		}
+		return err
+	}
+	if p.refused {
+		c.g.metrics.refuse(c.ctx, "log topic")
+		c.g.warn("log topic", "write to the log topic refused", "peer", c.client.conn.RemoteAddr().String(), "api", "Produce")
+	}
+	if p.acks == 0 {
+		return nil
+	}
+	s := &slot{header: h, up: u, upVersion: h.Version, mode: respondProduce}
+	if p.refused {
+		s.mode, s.rewrite = respondDecoded, refusedProduce
+	}
+	return c.enqueue(s)
+}
+
+// request is a decoded request with its frame, which is valid until the plan is carried out.
+type request struct {
+	wire.Header
+	frame []byte // without length prefix
+	msg   kmsg.Request
+}
+
+func (rq *request) caller(c *conn) coordinator.Caller {
+	who := coordinator.Caller{ClientHost: c.caller}
+	if rq.ClientID != nil {
+		who.ClientID = *rq.ClientID
+	}
+	return who
+}
+
+func (c *conn) takeDecoded(h wire.Header, n int, r *route) error {
+	if h.Version > wire.MaxVersion(h.Key) && h.Key != apiVersions {
+		return refuse("version", &wire.VersionError{Key: h.Key, Version: h.Version, Max: wire.MaxVersion(h.Key)})
+	}
+	if n-h.Size > wire.DecodeBytesMax {
+		return refuse("body", &wire.BodyError{Key: h.Key, Version: h.Version, Size: n - h.Size, Err: wire.ErrBodyTooLarge})
+	}
+	var err error
+	if c.frame, err = wire.ReadFrame(c.client.r, c.frame, wire.FrameBytesMax); err != nil {
+		return err
+	}
+	rq := &request{Header: h, frame: c.frame}
+	if h.Key != apiVersions || h.Version <= wire.MaxVersion(apiVersions) {
+		if rq.msg, err = wire.ParseRequest(h.Key, h.Version, c.frame[h.Size:]); err != nil {
+			return refuse("body", err)
+		}
+	}
+	p, err := r.plan(c, rq)
+	if err != nil {
+		return err
+	}
+	err = c.carryOut(rq, p)
+	c.frame = keep(c.frame)
+	return err
+}
+
+// carryOut sends upstream what a plan has for the cluster, gives the worker what it has for us, and queues the slot.
+func (c *conn) carryOut(rq *request, p plan) error {
+	s := &slot{header: rq.Header, ready: p.answer, merge: p.merge}
+	if s.ready != nil && rq.Key != apiVersions { // whose answer may be in version 0 on purpose
+		s.ready.SetVersion(rq.Version)
+	}
+	if p.forward || p.up != nil {
+		u, err := c.upstreamFor(rq.Header)
+		if err != nil {
+			return err
+		}
+		s.up, s.upVersion, s.mode, s.rewrite = u, rq.Version, respondSplice, p.rewrite
+		switch most := u.versions.max(rq.Key); {
+		case p.up != nil, rq.Version > most && most >= 0:
+			up := p.up
+			if up == nil {
+				up = rq.msg
+			}
+			up.SetVersion(min(rq.Version, most))
+			s.upVersion, s.mode = up.GetVersion(), respondDecoded
+			if _, err := u.w.Write(wire.AppendRequest(nil, rq.CorrelationID, rq.ClientID, up)); err != nil {
+				return refuse("upstream", fmt.Errorf("send to %v: %w", u.to, err))
+			}
+		default:
+			if p.rewrite != nil || p.merge != nil {
+				s.mode = respondDecoded
+			}
+			if err := writeFrame(u, rq.frame); err != nil {
+				return refuse("upstream", fmt.Errorf("send to %v: %w", u.to, err))
+			}
+		}
+		c.g.metrics.request(c.ctx, rq.Key, "forwarded")
+	} else {
+		c.g.metrics.request(c.ctx, rq.Key, "local")
+	}
+	if p.local != nil {
+		s.job = &job{rq: rq, run: p.local, group: p.group, done: make(chan struct{})}
+		c.local.Add(1)
+		select {
+		case c.jobs <- s.job:
+		case <-c.ctx.Done():
+			c.local.Done()
+			return context.Cause(c.ctx)
+		}
+	}
+	return c.enqueue(s)
+}
+
+func writeFrame(u *upstream, frame []byte) error {
+	n := len(frame)
+	if _, err := u.w.Write([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}); err != nil {
+		return err
+	}
+	_, err := u.w.Write(frame)
+	return err
+}
+
+// enqueue queues a slot. If the queue is full it waits, and what was written upstream must have left by then.
+func (c *conn) enqueue(s *slot) error {
+	c.waiting.Add(1)
+	if s.up != nil {
+		c.upstream.Add(1)
+		s.up.lastUse = time.Now()
+	}
+	select {
+	case c.slots <- s:
+		return nil
+	default:
+	}
+	if c.up != nil {
+		if err := c.up.w.Flush(); err != nil {
+			return err
+		}
+	}
+	select {
+	case c.slots <- s:
+		return nil
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	}
+}

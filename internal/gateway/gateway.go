@@ -1,0 +1,274 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"streamkeeper/internal/coordinator"
+)
+
+// Config is what a Gateway needs. Listen, Upstream and Service are required.
+type Config struct {
+	// Listen is host:port of this replica's own node (--listen), which applications bootstrap to.
+	Listen string
+	// Advertise is the host, or host:port, that clients are told (--advertise); empty: the listen address, which
+	// must not be a wildcard then. A port given here is that of the own node alone.
+	Advertise string
+	// BrokerPortBase: upstream broker n is reached at this port + n (--broker-port-base). 0: free ports, chosen when
+	// a broker is first seen and kept; for tests.
+	BrokerPortBase int
+	// NodeID is this replica's node id in Metadata (--node-id), outside the cluster's range.
+	NodeID int32
+	// Upstream are bootstrap servers of the cluster, host:port each (--bootstrap-servers).
+	Upstream []string
+	// Service answers for the groups of ours.
+	Service coordinator.Service
+
+	Logger *slog.Logger // nil: none
+	Tracer trace.Tracer // nil: none; a span per request that is answered here
+	Meter  metric.Meter // nil: none
+	Limits Limits
+}
+
+// Gateway is the proxy before a cluster: one listener for this replica's own node and one for each broker.
+type Gateway struct {
+	cfg     Config
+	limits  Limits
+	service coordinator.Service
+	log     *slog.Logger
+	tracer  trace.Tracer
+	metrics *metrics
+	mishaps mishaps
+
+	ln        net.Listener
+	self      endpoint // as clients are told
+	upstreams []endpoint
+	brokers   *brokers
+	turn      atomic.Uint32
+	clusterID atomic.Pointer[string]
+	logTopic  atomic.Pointer[[16]byte] // the log topic's id once it is known
+
+	ctx      context.Context // ends when connections must
+	stop     context.CancelFunc
+	draining atomic.Bool
+	done     chan struct{} // Close has begun
+	closing  sync.Once
+
+	wg    sync.WaitGroup // everything that runs
+	mu    sync.Mutex
+	conns map[*conn]struct{}
+}
+
+// New opens the own listener and asks the cluster for its brokers, whose listeners it opens as well. It returns an
+// error where a setting can't work: an address that can't be listened on, a broker whose port is taken or outside
+// the range (*PortError, which names --broker-port-base), a node id that the cluster uses. A cluster that can't be
+// reached within startWait is not an error: Run goes on asking.
+func New(cfg Config) (*Gateway, error) {
+	g := &Gateway{cfg: cfg, limits: cfg.Limits.withDefaults(), service: cfg.Service, log: cfg.Logger, tracer: cfg.Tracer,
+		done: make(chan struct{}), conns: map[*conn]struct{}{}}
+	if g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
+	}
+	if g.tracer == nil {
+		g.tracer = tracenoop.NewTracerProvider().Tracer("")
+	}
+	meter := cfg.Meter
+	if meter == nil {
+		meter = metricnoop.NewMeterProvider().Meter("")
+	}
+	var err error
+	if g.metrics, err = newMetrics(meter); err != nil {
+		return nil, fmt.Errorf("gateway metrics: %w", err)
+	}
+	if cfg.Service == nil {
+		return nil, errors.New("gateway: no coordinator.Service")
+	}
+	if g.upstreams, err = parseUpstreams(cfg.Upstream); err != nil {
+		return nil, err
+	}
+	if cfg.BrokerPortBase < 0 || cfg.BrokerPortBase > 65535 {
+		return nil, fmt.Errorf("--broker-port-base %d is outside 1 to 65535", cfg.BrokerPortBase)
+	}
+	if g.ln, err = net.Listen("tcp", cfg.Listen); err != nil {
+		return nil, fmt.Errorf("--listen %s: %w", cfg.Listen, err)
+	}
+	if err = g.advertise(); err != nil {
+		g.ln.Close()
+		return nil, err
+	}
+	g.ctx, g.stop = context.WithCancel(context.Background())
+	g.wg.Add(1)
+	go g.accept(g.ln, listener{id: cfg.NodeID})
+	if err = g.firstProbe(); err != nil {
+		g.Close(context.Background())
+		return nil, err
+	}
+	return g, nil
+}
+
+func parseUpstreams(servers []string) ([]endpoint, error) {
+	var list []endpoint
+	for _, s := range servers {
+		host, port, err := net.SplitHostPort(s)
+		n, perr := strconv.ParseUint(port, 10, 16)
+		if err != nil || perr != nil || host == "" || n == 0 {
+			return nil, fmt.Errorf("--bootstrap-servers: %q is not host:port", s)
+		}
+		list = append(list, endpoint{id: -1, host: host, port: int32(n)})
+	}
+	if len(list) == 0 {
+		return nil, errors.New("--bootstrap-servers is empty: name at least one broker of the cluster")
+	}
+	return list, nil
+}
+
+// advertise fills in self and brokers from the listener and the settings.
+func (g *Gateway) advertise() error {
+	bound := g.ln.Addr().(*net.TCPAddr)
+	listenHost, _, _ := net.SplitHostPort(g.cfg.Listen) // was just listened on
+	host, port := listenHost, int32(bound.Port)
+	if g.cfg.Advertise == "" {
+		if bound.IP.IsUnspecified() {
+			return fmt.Errorf("--listen %s takes connections on every address, which is none that clients could be told: set --advertise to the host name or address that they reach", g.cfg.Listen)
+		}
+	} else {
+		host = g.cfg.Advertise
+		if h, p, err := net.SplitHostPort(g.cfg.Advertise); err == nil {
+			n, err := strconv.ParseUint(p, 10, 16)
+			if err != nil || n == 0 || h == "" {
+				return fmt.Errorf("--advertise %q is neither a host nor host:port", g.cfg.Advertise)
+			}
+			host, port = h, int32(n)
+		}
+	}
+	g.self = endpoint{id: g.cfg.NodeID, host: host, port: port}
+	g.brokers = &brokers{host: listenHost, advertise: host, portBase: g.cfg.BrokerPortBase, serve: g.serveBroker,
+		byID: map[int32]*broker{}, failed: map[int32]failedListen{}}
+	return nil
+}
+
+// Addr is the address of the own node's listener.
+func (g *Gateway) Addr() net.Addr { return g.ln.Addr() }
+
+// Advertised is the host and port of the own node as clients are told.
+func (g *Gateway) Advertised() (host string, port int32) { return g.self.host, g.self.port }
+
+// BrokerAddr is the address that clients are told for an upstream broker; ok is false while it has no listener.
+func (g *Gateway) BrokerAddr(id int32) (addr string, ok bool) {
+	e, ok := g.brokers.advertised(id)
+	return e.addr(), ok
+}
+
+// Run follows the cluster's brokers until ctx ends or Close is called, then closes the gateway. The listeners serve
+// from New on.
+func (g *Gateway) Run(ctx context.Context) error {
+	g.wg.Add(1)
+	g.follow(ctx)
+	g.wg.Done()
+	return g.Close(context.WithoutCancel(ctx))
+}
+
+// Close stops listening, answers the requests that were accepted within the drain time-out (or until ctx ends), and
+// closes all connections. It returns when nothing of the gateway runs any more.
+func (g *Gateway) Close(ctx context.Context) error {
+	g.closing.Do(func() {
+		close(g.done)
+		g.draining.Store(true)
+		g.ln.Close()
+		g.brokers.close()
+		g.mu.Lock()
+		for c := range g.conns {
+			c.drain()
+		}
+		g.mu.Unlock()
+		ctx, cancel := context.WithTimeout(ctx, g.limits.DrainTimeout)
+		defer cancel()
+		context.AfterFunc(ctx, g.stop)
+		g.wg.Wait()
+		g.stop()
+	})
+	g.wg.Wait()
+	return nil
+}
+
+// listener says for whom a connection was accepted: the own node, or a broker.
+type listener struct {
+	id     int32   // node id
+	broker *broker // nil: the own node
+}
+
+func (l listener) own() bool { return l.broker == nil }
+
+func (g *Gateway) serveBroker(ln net.Listener, b *broker) {
+	g.log.Info("upstream broker", "broker", b.id, "upstream", b.upstream.addr(), "listen", ln.Addr().String())
+	g.wg.Add(1)
+	go g.accept(ln, listener{id: b.id, broker: b})
+}
+
+func (g *Gateway) accept(ln net.Listener, l listener) {
+	defer g.wg.Done()
+	for {
+		nc, err := ln.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// Out of file descriptors, mostly. Accepting again at once would spin.
+			g.warn("accept", "can't accept a connection", "listen", ln.Addr().String(), "err", err)
+			select {
+			case <-g.done:
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+			continue
+		}
+		g.admit(nc, l)
+	}
+}
+
+// admit starts a connection, or closes it where there are too many.
+func (g *Gateway) admit(nc net.Conn, l listener) {
+	g.mu.Lock()
+	open := len(g.conns)
+	if g.draining.Load() || open >= g.limits.ConnectionsMax {
+		g.mu.Unlock()
+		nc.Close()
+		if !g.draining.Load() {
+			g.metrics.refuse(g.ctx, "connections")
+			g.warn("connections", "connection refused: too many are open", "peer", nc.RemoteAddr().String(), "limit", g.limits.ConnectionsMax)
+		}
+		return
+	}
+	c := newConn(g, nc, l)
+	g.conns[c] = struct{}{}
+	g.wg.Add(1)
+	g.mu.Unlock()
+	g.metrics.connections.Add(g.ctx, 1)
+	go func() {
+		defer g.wg.Done()
+		c.serve()
+		g.mu.Lock()
+		delete(g.conns, c)
+		g.mu.Unlock()
+		g.metrics.connections.Add(context.Background(), -1)
+	}()
+}
+
+// connections is how many client connections are open.
+func (g *Gateway) connections() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.conns)
+}

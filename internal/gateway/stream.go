@@ -1,0 +1,113 @@
+package gateway
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"streamkeeper/internal/wire"
+)
+
+// stream is one socket with its two buffers. Reading and writing belong to different goroutines: of a client's
+// socket the receiver reads and the responder writes, of an upstream socket the other way round.
+type stream struct {
+	conn  net.Conn
+	r     *bufio.Reader
+	w     *bufio.Writer
+	stall time.Duration
+	// beforeRead is called before each read that may block. It flushes the opposite direction: an answer that
+	// waits in a buffer while we wait for the next one would stall a client that pipelines.
+	beforeRead func() error
+}
+
+func newStream(conn net.Conn, readBytes, writeBytes int, stall time.Duration) *stream {
+	s := &stream{conn: conn, stall: stall}
+	s.r = bufio.NewReaderSize((*source)(s), readBytes)
+	s.w = bufio.NewWriterSize((*sink)(s), writeBytes)
+	return s
+}
+
+// source is the reading side of a stream below its buffer.
+type source stream
+
+func (s *source) Read(p []byte) (int, error) {
+	if err := s.beforeRead(); err != nil {
+		return 0, err
+	}
+	return s.conn.Read(p)
+}
+
+// sink is the writing side of a stream below its buffer: a peer must take something within the stall time-out.
+type sink stream
+
+func (s *sink) Write(p []byte) (int, error) {
+	if err := s.conn.SetWriteDeadline(time.Now().Add(s.stall)); err != nil {
+		return 0, err
+	}
+	return s.conn.Write(p)
+}
+
+// copyTo moves n bytes from s to dst: what is buffered through the buffers, a large rest from socket to socket, so
+// that the kernel splices it.
+func (s *stream) copyTo(dst *stream, n int64) error {
+	for n > 0 {
+		if s.r.Buffered() == 0 {
+			if n >= spliceBytesMin {
+				return s.spliceTo(dst, n)
+			}
+			if _, err := s.r.Peek(1); err != nil {
+				return unexpected(err)
+			}
+		}
+		part, _ := s.r.Peek(int(min(n, int64(s.r.Buffered())))) // never fails: it is buffered
+		if _, err := dst.w.Write(part); err != nil {
+			return err
+		}
+		s.r.Discard(len(part))
+		n -= int64(len(part))
+	}
+	return nil
+}
+
+func (s *stream) spliceTo(dst *stream, n int64) error {
+	if err := dst.w.Flush(); err != nil {
+		return err
+	}
+	for n > 0 {
+		if err := s.beforeRead(); err != nil {
+			return err
+		}
+		if err := dst.conn.SetWriteDeadline(time.Now().Add(dst.stall)); err != nil {
+			return err
+		}
+		// The concrete types matter: *net.TCPConn splices from a *net.TCPConn.
+		moved, err := io.CopyN(dst.conn, s.conn, min(n, spliceBytesStep))
+		if err != nil {
+			return unexpected(err)
+		}
+		n -= moved
+	}
+	return nil
+}
+
+// peekLength reads the length prefix of the next frame without taking it.
+func (s *stream) peekLength(bytesMin int) (int, error) {
+	prefix, err := s.r.Peek(4)
+	if err != nil {
+		if len(prefix) > 0 {
+			err = unexpected(err)
+		}
+		return 0, err
+	}
+	return wire.CheckLength([4]byte(prefix), bytesMin, wire.FrameBytesMax)
+}
+
+// unexpected turns an end of file into the one that says that more was announced.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
