@@ -1,0 +1,306 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// A claim, step by step (design D4):
+//
+//  1. InitProducerId with the transactional id "<topic>-<partition>": a producer id and the next epoch of it.
+//  2. The ownership record as the first batch under that epoch, sequence 0. Until it is in the log the old epoch is
+//     still accepted, so everything before it counts; from then on the leader refuses the old epoch.
+//  3. Once per process: a write under the old epoch, which must be refused.
+//  4. Where the producer id is another one than the predecessor's, the leader can't refuse the predecessor: one lease
+//     is waited, in which the predecessor, who hears nothing from its group any more, stops by itself.
+//
+// A renewal is steps 1 and 2 between two batches, but names the epoch in force: the coordinator refuses it where
+// somebody else claimed. Not every cluster checks that, so what was written between our last batch and the new
+// ownership record is looked through for a claim of somebody else's.
+
+// transactionTimeout is what InitProducerId wants to know; no transaction is ever begun.
+const transactionTimeout = time.Minute
+
+// TransactionalID is the transactional id whose producer epoch fences partition p of a log topic. The process needs
+// WRITE and DESCRIBE on it.
+func TransactionalID(topic string, p int32) string { return fmt.Sprintf("%s-%d", topic, p) }
+
+// Claim implements Log.
+func (k *Kafka) Claim(ctx context.Context, p int32, o Ownership) (Writer, error) {
+	return k.ClaimAfter(ctx, p, o, nil, 0)
+}
+
+// ClaimAfter implements Log.
+func (k *Kafka) ClaimAfter(ctx context.Context, p int32, o Ownership, prev *Owner, lease time.Duration) (Writer, error) {
+	ctx, cancel := mergeContext(ctx, k.ctx)
+	defer cancel()
+	a, err := k.claim(ctx, p, o)
+	if err != nil {
+		return nil, fmt.Errorf("claim of %s-%d: %w", k.cfg.Topic, p, err)
+	}
+	if a.current.FreshProducer = freshProducer(prev, a.current); a.current.FreshProducer && lease > 0 {
+		k.log.Warn("the cluster gave another producer id than the last owner's, so it can't refuse that one: one lease is waited", "topic", k.id.Topic, "partition", p,
+			"producerId", a.current.ProducerID, "previous", prev.ProducerID, "lease", lease)
+		t := time.NewTimer(lease)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			a.Close()
+			return nil, fmt.Errorf("claim of %s-%d: waiting one lease: %w", k.cfg.Topic, p, context.Cause(ctx))
+		}
+	}
+	return a, nil
+}
+
+// freshProducer says that the cluster can't refuse the previous owner. One that released the partition has ended.
+func freshProducer(prev *Owner, c Claim) bool {
+	return prev != nil && !prev.Released && prev.ProducerID != c.ProducerID
+}
+
+func (k *Kafka) claim(ctx context.Context, p int32, o Ownership) (*appender, error) {
+	if p < 0 || p >= k.id.Partitions {
+		return nil, fmt.Errorf("the log has %d partitions", k.id.Partitions)
+	}
+	if err := k.leaders.failed(); err != nil {
+		return nil, err
+	}
+	prove, err := k.fence.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !prove {
+		c, err := k.initProducer(ctx, Claim{Partition: p, ProducerID: -1, ProducerEpoch: -1})
+		if err != nil {
+			return nil, err
+		}
+		return k.writeClaim(ctx, c, o)
+	}
+	a, proof, err := k.firstClaim(ctx, p, o)
+	k.fence.end(proof)
+	return a, err
+}
+
+// writeClaim writes the ownership record of c and returns the writer that it begins.
+func (k *Kafka) writeClaim(ctx context.Context, c Claim, o Ownership) (*appender, error) {
+	o.Format, o.Released = OwnershipFormat, false
+	a := &appender{k: k, p: c.Partition, owner: o, claimed: make(chan struct{}), renewal: renewalUnderWay}
+	a.mu.Lock()
+	a.current = c
+	a.begin(c)
+	a.mu.Unlock()
+	k.mu.Lock()
+	k.appenders[a] = struct{}{}
+	k.mu.Unlock()
+	select {
+	case <-a.claimed:
+	case <-ctx.Done():
+		a.Close()
+		return nil, context.Cause(ctx)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a, a.err
+}
+
+// begin sends the ownership record of c as the first batch of its epoch. a.mu is held, and the appender busy.
+func (a *appender) begin(c Claim) {
+	o := a.owner
+	o.ProducerID, o.ProducerEpoch, o.Claim = c.ProducerID, c.ProducerEpoch, -1
+	op := operation{time.Now().UnixMilli(), []Raw{ownershipRaw(o)}}
+	a.busy, a.since, a.attempt, a.last = true, time.Now(), 0, nil
+	a.under = &sealed{bytes: appendBatch(nil, c.ProducerID, c.ProducerEpoch, 0, []operation{op}), records: 1, claim: &c}
+	a.owner = o
+	a.send()
+}
+
+// claimLanded takes the acknowledgement of an ownership record that begins an epoch. a.mu is held.
+func (a *appender) claimLanded(offset int64) {
+	c := *a.under.claim
+	c.Generation = offset
+	if from := a.next; a.current.ProducerEpoch != c.ProducerEpoch && from != offset {
+		a.since = time.Time{}
+		a.k.goes(func() { a.lookThrough(from, c) })
+		return
+	}
+	a.takeClaim(c)
+}
+
+// takeClaim puts c into force. a.mu is held.
+func (a *appender) takeClaim(c Claim) {
+	a.current = c
+	a.next, a.sequence = c.Generation+1, 1
+	a.renewal = renewalNone
+	interval := a.k.RenewInterval()
+	a.renewAt = time.Now().Add(interval - time.Duration(rand.Int64N(int64(interval)/4+1))) // partitions take turns
+	select {
+	case <-a.claimed:
+	default:
+		close(a.claimed)
+	}
+	a.idle()
+	a.kick()
+}
+
+// initProducer gets a producer id and epoch. With the ones in force given, the cluster raises that epoch only.
+func (k *Kafka) initProducer(ctx context.Context, c Claim) (Claim, error) {
+	ctx, cancel := context.WithTimeout(ctx, k.cfg.AppendDeadline)
+	defer cancel()
+	id := TransactionalID(k.id.Topic, c.Partition)
+	for attempt := 0; ; attempt++ {
+		req := kmsg.NewPtrInitProducerIDRequest()
+		req.TransactionalID = &id
+		req.TransactionTimeoutMillis = int32(transactionTimeout.Milliseconds())
+		req.ProducerID, req.ProducerEpoch = c.ProducerID, c.ProducerEpoch
+		resp, err := req.RequestWith(ctx, k.client)
+		if err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+		} else {
+			err = &connectionError{-1, err}
+		}
+		switch {
+		case err == nil:
+			return Claim{Partition: c.Partition, ProducerID: resp.ProducerID, ProducerEpoch: resp.ProducerEpoch}, nil
+		case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
+			return c, fmt.Errorf("%w: the process needs WRITE and DESCRIBE on the transactional id %s", err, id)
+		case !retriable(err) && !errors.Is(err, kerr.ConcurrentTransactions):
+			return c, fmt.Errorf("producer id of %s: %w", id, err)
+		}
+		select {
+		case <-ctx.Done():
+			return c, fmt.Errorf("producer id of %s: %w (%w)", id, err, context.Cause(ctx))
+		case <-time.After(retryPause(attempt)):
+		}
+	}
+}
+
+// renewal is how far the renewal of a writer is.
+type renewal int8
+
+const (
+	renewalNone renewal = iota
+	renewalWanted
+	renewalUnderWay
+)
+
+// renewTimeout is how long appends may wait for the answer to a renewal; after that they go on under the old epoch.
+const renewTimeout = 5 * time.Second
+
+// renew raises the producer epoch between two batches.
+func (a *appender) renew() {
+	a.mu.Lock()
+	was := a.current
+	a.mu.Unlock()
+	ctx, cancel := context.WithTimeout(a.k.ctx, renewTimeout)
+	defer cancel()
+	c, err := a.k.initProducer(ctx, was)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	id := TransactionalID(a.k.id.Topic, a.p)
+	switch {
+	case a.err != nil:
+	case errors.Is(err, kerr.ProducerFenced), errors.Is(err, kerr.InvalidProducerEpoch):
+		a.die(fmt.Errorf("%w (renewal of %s)", ErrFenced, id))
+	case errors.Is(err, kerr.InvalidProducerIDMapping):
+		a.die(fmt.Errorf("%w: renewal of %s: %w", ErrClaimExpired, id, err))
+	case err != nil:
+		a.k.log.Warn("claim not renewed, tried again soon", "topic", a.k.id.Topic, "partition", a.p, "err", err)
+		a.renewal = renewalNone
+		a.renewAt = time.Now().Add(a.k.RenewInterval() / 8)
+		a.idle()
+		a.kick()
+	case c.ProducerID != was.ProducerID || c.ProducerEpoch <= was.ProducerEpoch:
+		a.die(fmt.Errorf("%w: renewal of %s gave producer id %d epoch %d after %d epoch %d", ErrClaimExpired, id, c.ProducerID, c.ProducerEpoch, was.ProducerID, was.ProducerEpoch))
+	default:
+		a.begin(c)
+	}
+}
+
+// lookThrough reads what others wrote between our last batch, which ended before from, and the ownership record of c.
+func (a *appender) lookThrough(from int64, c Claim) {
+	ctx, cancel := context.WithTimeout(a.k.ctx, a.k.cfg.AppendDeadline)
+	defer cancel()
+	err := a.k.scan(ctx, a.p, from, c.Generation, func(e Entry) error {
+		if key, err := DecodeKey(e.Key); err == nil && key.Type == TypeOwnership && e.Control == ControlNone && !e.Transactional {
+			return fmt.Errorf("%w: offset %d, found when the claim was renewed", ErrFenced, e.Offset)
+		}
+		return nil
+	})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.err != nil:
+	case err != nil:
+		a.die(fmt.Errorf("renewal of %s-%d: %w", a.k.id.Topic, a.p, err))
+	default:
+		a.takeClaim(c)
+	}
+}
+
+// goes runs f on a goroutine that Close waits for; nothing after Close.
+func (k *Kafka) goes(f func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ctx.Err() == nil {
+		k.wg.Go(f)
+	}
+}
+
+// forget drops a dead appender.
+func (k *Kafka) forget(a *appender) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.appenders, a)
+}
+
+// fenceProof is whether the cluster was seen to refuse an old epoch.
+type fenceProof struct {
+	once  sync.Once
+	token chan struct{} // held by the claim that proves it
+	mu    sync.Mutex
+	state proof
+	err   error
+}
+
+type proof struct {
+	proven bool
+	err    error // ErrFenceUnproven: it is proven that there is no fence
+}
+
+// begin says whether the caller is to prove the fence; if so it must call end. Others wait for its outcome.
+func (f *fenceProof) begin(ctx context.Context) (prove bool, err error) {
+	f.once.Do(func() { f.token = make(chan struct{}, 1) })
+	f.mu.Lock()
+	state := f.state
+	f.mu.Unlock()
+	if state.proven || state.err != nil {
+		return false, state.err
+	}
+	select {
+	case f.token <- struct{}{}:
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.state.proven || f.state.err != nil {
+		<-f.token
+		return false, f.state.err
+	}
+	return true, nil
+}
+
+// end tells the outcome; the zero proof (the attempt itself failed) leaves it open.
+func (f *fenceProof) end(p proof) {
+	f.mu.Lock()
+	f.state = p
+	f.mu.Unlock()
+	<-f.token
+}

@@ -1,0 +1,336 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+)
+
+// KafkaConfig says where the log is and how it is used. Only SeedBrokers (or ClientOptions with seeds) is needed.
+type KafkaConfig struct {
+	SeedBrokers   []string  // host:port of some brokers
+	ClientOptions []kgo.Opt // more options of the client: client id, TLS, SASL, hooks
+
+	Topic string // default "__streams_groups"
+	// Partitions is the partition count: 0 creates the topic with 50 and takes an existing one as it is; any other number
+	// must be what an existing topic has.
+	Partitions int32
+	// ReplicationFactor is that of a topic that has to be created; 0 is 3, at most the number of brokers.
+	ReplicationFactor int16
+
+	Logger *slog.Logger
+	Tracer trace.Tracer // a span "append" per Produce request
+
+	// AppendDeadline is how long a batch is repeated until its outcome counts as unknown; default 30 s.
+	AppendDeadline time.Duration
+	// RenewInterval is how often a writer takes the next producer epoch; default, and at most, 6 hours or a quarter of
+	// the brokers' transactional.id.expiration.ms and producer.id.expiration.ms, whichever is least.
+	RenewInterval time.Duration
+	// ReadWait is how long a fetch waits for something to read (long poll), and how often one that stands at the end is
+	// told so again; default 500 ms.
+	ReadWait time.Duration
+}
+
+const (
+	defaultTopic          = "__streams_groups"
+	defaultPartitions     = 50
+	defaultAppendDeadline = 30 * time.Second
+	defaultRenewInterval  = 6 * time.Hour
+	defaultReadWait       = 500 * time.Millisecond
+
+	// requestOverhead bounds how long an answer may take beyond the time that a request itself allows the broker.
+	requestOverhead = 5 * time.Second
+	// connectionIdle keeps idle connections just under the ten minutes after which a broker closes them: the first
+	// append after a pause shouldn't pay for a handshake.
+	connectionIdle = 9 * time.Minute
+	// housekeepingInterval is how exactly deadlines and renewals are kept.
+	housekeepingInterval = 50 * time.Millisecond
+)
+
+// Kafka is a Log on a Kafka-compatible cluster. Its methods may be called from any goroutine.
+type Kafka struct {
+	cfg      KafkaConfig
+	log      *slog.Logger
+	tracer   trace.Tracer
+	client   *kgo.Client
+	id       Identity
+	settings Settings
+	leaders  *leaders
+	calls    *calls
+	fence    fenceProof
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+
+	mu        sync.Mutex
+	senders   map[int32]*sender
+	appenders map[*appender]struct{}
+}
+
+var _ Log = (*Kafka)(nil)
+
+// OpenKafka connects to the cluster, creates the log's topic where it is missing, and checks it. ctx bounds the opening
+// only. The error names topic, setting, what was found, what is wanted, and what to do.
+func OpenKafka(ctx context.Context, cfg KafkaConfig) (*Kafka, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	options := append([]kgo.Opt{
+		kgo.SeedBrokers(cfg.SeedBrokers...),
+		kgo.RequestTimeoutOverhead(requestOverhead),
+		kgo.ConnIdleTimeout(connectionIdle),
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+	}, cfg.ClientOptions...)
+	if len(cfg.SeedBrokers) == 0 {
+		options = options[1:]
+	}
+	client, err := kgo.NewClient(options...)
+	if err != nil {
+		return nil, fmt.Errorf("client of the log's cluster: %w", err)
+	}
+	k := &Kafka{
+		cfg: cfg, log: cfg.Logger, tracer: cfg.Tracer, client: client,
+		senders: map[int32]*sender{}, appenders: map[*appender]struct{}{},
+	}
+	k.ctx, k.cancel = context.WithCancelCause(context.Background())
+	if err := k.bootstrap(ctx); err != nil {
+		client.Close()
+		return nil, err
+	}
+	k.calls = newCalls()
+	k.wg.Go(func() { k.leaders.run(k.ctx) })
+	k.wg.Go(k.housekeeping)
+	return k, nil
+}
+
+func (cfg *KafkaConfig) complete() error {
+	if cfg.Topic == "" {
+		cfg.Topic = defaultTopic
+	}
+	if cfg.AppendDeadline == 0 {
+		cfg.AppendDeadline = defaultAppendDeadline
+	}
+	if cfg.RenewInterval == 0 {
+		cfg.RenewInterval = defaultRenewInterval
+	}
+	if cfg.ReadWait == 0 {
+		cfg.ReadWait = defaultReadWait
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Tracer == nil {
+		cfg.Tracer = noop.NewTracerProvider().Tracer("")
+	}
+	switch {
+	case cfg.Partitions < 0:
+		return fmt.Errorf("log topic %s: partition count %d, want at least 1 (or 0 for the default)", cfg.Topic, cfg.Partitions)
+	case cfg.ReplicationFactor < 0:
+		return fmt.Errorf("log topic %s: replication factor %d, want at least 1 (or 0 for the default)", cfg.Topic, cfg.ReplicationFactor)
+	case cfg.AppendDeadline < 0 || cfg.RenewInterval < 0 || cfg.ReadWait < 0:
+		return fmt.Errorf("log topic %s: times must be positive: append deadline %v, renewal %v, read wait %v", cfg.Topic, cfg.AppendDeadline, cfg.RenewInterval, cfg.ReadWait)
+	}
+	return nil
+}
+
+// Identity implements Log.
+func (k *Kafka) Identity() Identity { return k.id }
+
+// BatchBytesMax implements Log.
+func (k *Kafka) BatchBytesMax() int { return k.settings.BatchBytesMax }
+
+// Settings are what was read of the topic and the brokers when the log was opened.
+func (k *Kafka) Settings() Settings { return k.settings }
+
+// RenewInterval is how often writers renew themselves.
+func (k *Kafka) RenewInterval() time.Duration {
+	interval := min(k.cfg.RenewInterval, defaultRenewInterval)
+	for _, expiration := range []time.Duration{k.settings.TransactionalIDExpiration, k.settings.ProducerIDExpiration} {
+		if expiration > 0 {
+			interval = min(interval, expiration/4)
+		}
+	}
+	return interval
+}
+
+// Close ends the log: writers fail with ErrClosed, Follow returns it. It returns when all Done functions were called.
+func (k *Kafka) Close() {
+	k.cancel(ErrClosed)
+	for _, a := range k.live() {
+		a.Close()
+	}
+	k.wg.Wait()
+	k.calls.close()
+	k.client.Close()
+}
+
+// live are the appenders that are not dead.
+func (k *Kafka) live() []*appender {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := make([]*appender, 0, len(k.appenders))
+	for a := range k.appenders {
+		all = append(all, a)
+	}
+	return all
+}
+
+// housekeeping ends appends at their deadline and starts renewals.
+func (k *Kafka) housekeeping() {
+	t := time.NewTicker(housekeepingInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-k.ctx.Done():
+			return
+		case now := <-t.C:
+			for _, a := range k.live() {
+				a.check(now)
+			}
+		}
+	}
+}
+
+// End implements Log.
+func (k *Kafka) End(ctx context.Context, p int32) (int64, error) {
+	return k.listOffset(ctx, p, offsetLatest)
+}
+
+// bounds asks the leader of p where the log starts and ends (high watermark).
+func (k *Kafka) bounds(ctx context.Context, p int32) (start, end int64, err error) {
+	if start, err = k.listOffset(ctx, p, offsetEarliest); err != nil {
+		return 0, 0, err
+	}
+	end, err = k.listOffset(ctx, p, offsetLatest)
+	return start, end, err
+}
+
+// Special timestamps of ListOffsets.
+const (
+	offsetLatest   = -1
+	offsetEarliest = -2
+)
+
+func (k *Kafka) listOffset(ctx context.Context, p int32, timestamp int64) (int64, error) {
+	offset := int64(-1)
+	err := k.atLeader(ctx, p, func(ctx context.Context, l leadership) error {
+		req := kmsg.NewPtrListOffsetsRequest()
+		req.ReplicaID = -1
+		rt := kmsg.NewListOffsetsRequestTopic()
+		rt.Topic = k.id.Topic
+		rp := kmsg.NewListOffsetsRequestTopicPartition()
+		rp.Partition, rp.CurrentLeaderEpoch, rp.Timestamp = p, l.epoch, timestamp
+		rt.Partitions = append(rt.Partitions, rp)
+		req.Topics = append(req.Topics, rt)
+		resp, err := request[*kmsg.ListOffsetsResponse](ctx, k, l.node, req)
+		if err != nil {
+			return err
+		}
+		if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+			return fmt.Errorf("broker %d answers ListOffsets without partition %d", l.node, p)
+		}
+		got := resp.Topics[0].Partitions[0]
+		offset = got.Offset
+		return kerr.ErrorForCode(got.ErrorCode)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("offsets of %s-%d: %w", k.id.Topic, p, err)
+	}
+	return offset, nil
+}
+
+// atLeader runs do with the leader of p, again as long as it fails with an error that another leader, or the same a
+// little later, may not have, until ctx ends.
+func (k *Kafka) atLeader(ctx context.Context, p int32, do func(ctx context.Context, l leadership) error) error {
+	ctx, cancel := mergeContext(ctx, k.ctx)
+	defer cancel()
+	if p < 0 || p >= k.id.Partitions {
+		return fmt.Errorf("log topic %s has no partition %d (it has %d)", k.id.Topic, p, k.id.Partitions)
+	}
+	var last error
+	for attempt := 0; ; attempt++ {
+		l := k.leaders.get(p)
+		if err := k.leaders.failed(); err != nil {
+			return err
+		}
+		if l.node >= 0 {
+			last = do(ctx, l)
+			if last == nil || !retriable(last) {
+				return last
+			}
+		} else {
+			last = errNoLeader
+		}
+		k.leaders.refresh()
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w (%w)", context.Cause(ctx), last)
+		case <-time.After(retryPause(attempt)):
+		}
+	}
+}
+
+var errNoLeader = errors.New("the partition has no leader")
+
+// request sends req to a broker.
+func request[T kmsg.Response](ctx context.Context, k *Kafka, node int32, req kmsg.Request) (T, error) {
+	resp, err := k.client.Broker(int(node)).Request(ctx, req)
+	if err != nil {
+		var none T
+		return none, &connectionError{node, err}
+	}
+	return resp.(T), nil
+}
+
+// connectionError is a request that got no answer.
+type connectionError struct {
+	node int32 // -1: whichever it was
+	err  error
+}
+
+func (e *connectionError) Error() string {
+	if e.node < 0 {
+		return e.err.Error()
+	}
+	return fmt.Sprintf("broker %d: %v", e.node, e.err)
+}
+
+func (e *connectionError) Unwrap() error { return e.err }
+
+// retriable says that a repeat may go better: the broker did not answer, or answered with an error that passes.
+func retriable(err error) bool {
+	var connection *connectionError
+	if errors.As(err, &connection) || errors.Is(err, errNoLeader) {
+		return true
+	}
+	return kerr.IsRetriable(err) || errors.Is(err, kerr.UnknownServerError)
+}
+
+const (
+	retryPauseMin = 10 * time.Millisecond  // a moved leader is usually known at once
+	retryPauseMax = 500 * time.Millisecond // a broker that restarts takes seconds; more would only add to a take-over
+)
+
+func retryPause(attempt int) time.Duration {
+	return min(retryPauseMin<<min(attempt, 10), retryPauseMax)
+}
+
+// mergeContext is ctx, ended also by the end of other, with its cause.
+func mergeContext(ctx, other context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}

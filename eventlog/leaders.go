@@ -1,0 +1,184 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// metadataInterval is how often the topic is looked at without a reason: a topic that was made again, or got more
+	// partitions, is noticed even where every partition reads and writes well.
+	metadataInterval = 30 * time.Second
+	// metadataPauseMin spaces requests for metadata: fifty partitions that lost their leader ask once.
+	metadataPauseMin = 20 * time.Millisecond
+)
+
+// leadership is who leads a partition: node is -1 where nobody does.
+type leadership struct {
+	node  int32
+	epoch int32
+}
+
+// leaders knows the leader of each partition. It asks the cluster when told to, and now and then.
+type leaders struct {
+	client *kgo.Client
+	log    *slog.Logger
+	id     Identity
+
+	want chan struct{} // one refresh is wanted
+
+	mu      sync.Mutex
+	parts   []leadership
+	changed chan struct{} // closed and replaced when parts or err change
+	err     error         // the topic is not the one that was opened
+	missing int           // answers in a row that did not know the topic
+}
+
+func newLeaders(client *kgo.Client, log *slog.Logger, id Identity) *leaders {
+	l := &leaders{client: client, log: log, id: id, want: make(chan struct{}, 1), parts: make([]leadership, id.Partitions), changed: make(chan struct{})}
+	for p := range l.parts {
+		l.parts[p] = leadership{-1, -1}
+	}
+	return l
+}
+
+func (l *leaders) get(p int32) leadership {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.parts[p]
+}
+
+// all is a copy of what is known, and a channel that is closed when it changes.
+func (l *leaders) all() ([]leadership, <-chan struct{}, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]leadership(nil), l.parts...), l.changed, l.err
+}
+
+// failed is why the topic can't be used any more.
+func (l *leaders) failed() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// refresh asks for new metadata soon.
+func (l *leaders) refresh() {
+	select {
+	case l.want <- struct{}{}:
+	default: // it is wanted already
+	}
+}
+
+func (l *leaders) run(ctx context.Context) {
+	t := time.NewTicker(metadataInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.want:
+		case <-t.C:
+		}
+		if err := l.load(ctx); err != nil && ctx.Err() == nil {
+			l.log.Debug("metadata of the log topic", "topic", l.id.Topic, "err", err)
+		}
+		sleep(ctx, metadataPauseMin)
+	}
+}
+
+// missingMax is how many answers in a row may not know the topic before it counts as deleted: a broker that has just
+// started answers so for a moment.
+const missingMax = 50
+
+// load asks for the topic's metadata once and takes it over.
+func (l *leaders) load(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*requestOverhead)
+	defer cancel()
+	topic, err := topicMetadata(ctx, l.client, l.id.Topic)
+	if err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return l.err
+	}
+	if err != nil {
+		if l.missing++; l.missing >= missingMax {
+			l.fail(fmt.Errorf("log topic %s is gone: it was deleted while the process ran; restore it, or remove the data directory and start again with an empty log", l.id.Topic))
+		}
+		return err
+	}
+	l.missing = 0
+	var unknown [16]byte
+	switch {
+	case topic.TopicID != l.id.TopicID && topic.TopicID != unknown && l.id.TopicID != unknown:
+		l.fail(fmt.Errorf("log topic %s is another one: its id was %x, is %x; it was deleted and made again while the process ran; start again to read the new one", l.id.Topic, l.id.TopicID, topic.TopicID))
+	case int32(len(topic.Partitions)) != l.id.Partitions:
+		l.fail(fmt.Errorf("log topic %s has %d partitions, had %d when the process started: groups would change their partition; the count must not be changed, recreate the topic with %d", l.id.Topic, len(topic.Partitions), l.id.Partitions, l.id.Partitions))
+	}
+	if l.err != nil {
+		return l.err
+	}
+	l.take(topic)
+	return nil
+}
+
+func (l *leaders) fail(err error) {
+	l.err = err
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// take takes over the leaders of topic. What is older than what is known (a broker that lags) changes nothing.
+func (l *leaders) take(topic *kmsg.MetadataResponseTopic) {
+	changed := false
+	for _, p := range topic.Partitions {
+		if p.Partition < 0 || p.Partition >= l.id.Partitions {
+			continue
+		}
+		now := leadership{p.Leader, p.LeaderEpoch}
+		if p.ErrorCode != 0 && p.ErrorCode != kerr.ReplicaNotAvailable.Code {
+			now.node = -1
+		}
+		was := l.parts[p.Partition]
+		if was == now || now.epoch >= 0 && now.epoch < was.epoch {
+			continue
+		}
+		l.parts[p.Partition] = now
+		changed = true
+	}
+	if changed {
+		close(l.changed)
+		l.changed = make(chan struct{})
+	}
+}
+
+// topicMetadata asks any broker for the metadata of a topic, which is not created by that.
+func topicMetadata(ctx context.Context, client *kgo.Client, name string) (*kmsg.MetadataResponseTopic, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	rt := kmsg.NewMetadataRequestTopic()
+	rt.Topic = kmsg.StringPtr(name)
+	req.Topics = append(req.Topics, rt)
+	req.AllowAutoTopicCreation = false
+	resp, err := req.RequestWith(ctx, client)
+	if err != nil {
+		return nil, fmt.Errorf("metadata of %s: %w", name, err)
+	}
+	if len(resp.Topics) != 1 {
+		return nil, fmt.Errorf("metadata of %s: the answer has %d topics", name, len(resp.Topics))
+	}
+	if err := kerr.ErrorForCode(resp.Topics[0].ErrorCode); err != nil && !errors.Is(err, kerr.LeaderNotAvailable) {
+		return nil, fmt.Errorf("metadata of %s: %w", name, err)
+	}
+	return &resp.Topics[0], nil
+}

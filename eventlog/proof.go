@@ -1,0 +1,90 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// epochsTried is how often a claim that has to prove the fence asks for an epoch that has one before it.
+const epochsTried = 3
+
+// firstClaim claims p and proves the fence: a write under the epoch before must be refused. The probe repeats the
+// ownership record; a cluster that accepts it gets no further record from us.
+func (k *Kafka) firstClaim(ctx context.Context, p int32, o Ownership) (*appender, proof, error) {
+	c, err := k.initProducer(ctx, Claim{Partition: p, ProducerID: -1, ProducerEpoch: -1})
+	for tries := 1; err == nil && c.ProducerEpoch < 1; tries++ {
+		if tries >= epochsTried {
+			err = fmt.Errorf("%w: InitProducerId of %s gives epoch %d again and again", ErrFenceUnproven, TransactionalID(k.id.Topic, p), c.ProducerEpoch)
+			return nil, proof{err: err}, err
+		}
+		c, err = k.initProducer(ctx, Claim{Partition: p, ProducerID: -1, ProducerEpoch: -1})
+	}
+	if err != nil {
+		return nil, proof{}, err
+	}
+	a, err := k.writeClaim(ctx, c, o)
+	if err != nil {
+		return nil, proof{}, err
+	}
+	switch err := k.probe(ctx, a.Claim(), a.owner); {
+	case errors.Is(err, kerr.InvalidProducerEpoch), errors.Is(err, kerr.ProducerFenced):
+		k.log.Debug("the cluster refuses an older producer epoch", "topic", k.id.Topic, "partition", p)
+		return a, proof{proven: true}, nil
+	case err == nil:
+		err = fmt.Errorf("%w: %s-%d accepted epoch %d of producer id %d after epoch %d", ErrFenceUnproven, k.id.Topic, p, c.ProducerEpoch-1, c.ProducerID, c.ProducerEpoch)
+		a.die1(err)
+		return nil, proof{err: err}, err
+	case retriable(err) || ctx.Err() != nil:
+		a.Close()
+		return nil, proof{}, err
+	default:
+		err = fmt.Errorf("%w: %s-%d refused epoch %d of producer id %d for another reason: %w", ErrFenceUnproven, k.id.Topic, p, c.ProducerEpoch-1, c.ProducerID, err)
+		a.die1(err)
+		return nil, proof{err: err}, err
+	}
+}
+
+func (a *appender) die1(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.die(err)
+}
+
+// probe repeats c's ownership record under the epoch before and returns the leader's answer.
+func (k *Kafka) probe(ctx context.Context, c Claim, o Ownership) error {
+	o.Claim = c.Generation
+	op := operation{time.Now().UnixMilli(), []Raw{ownershipRaw(o)}}
+	once := &probeParcel{
+		p:       c.Partition,
+		batch:   appendBatch(nil, c.ProducerID, c.ProducerEpoch-1, 0, []operation{op}),
+		outcome: make(chan error, 1),
+	}
+	return k.atLeader(ctx, c.Partition, func(ctx context.Context, l leadership) error {
+		s := k.sender(l.node)
+		if s == nil {
+			return ErrClosed
+		}
+		s.add(once)
+		select {
+		case err := <-once.outcome:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+}
+
+// probeParcel is a batch that is sent as it is.
+type probeParcel struct {
+	p       int32
+	batch   []byte
+	outcome chan error
+}
+
+func (p *probeParcel) partition() int32          { return p.p }
+func (p *probeParcel) load() ([]byte, int)       { return p.batch, 1 }
+func (p *probeParcel) landed(_ int64, err error) { p.outcome <- err }

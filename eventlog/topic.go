@@ -1,0 +1,301 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Settings are those of the topic and the brokers that matter to the log. A duration of 0, or a number of -1, was not
+// readable (the cluster doesn't know it, or doesn't let us see it).
+type Settings struct {
+	BatchBytesMax     int           // max.message.bytes of the topic
+	DeleteRetention   time.Duration // delete.retention.ms: how long a tombstone outlives compaction
+	MinCompactionLag  time.Duration // min.compaction.lag.ms
+	MinInsyncReplicas int           // min.insync.replicas
+	ReplicationFactor int           // as the topic has it
+
+	TransactionalIDExpiration time.Duration // transactional.id.expiration.ms, the least of all brokers
+	ProducerIDExpiration      time.Duration // producer.id.expiration.ms, the least of all brokers
+}
+
+const (
+	replicationFactorDefault = 3
+	// segmentBytes is Kafka's own for its offsets topic: small enough that compaction soon gets at old records.
+	segmentBytes = 104857600
+	// compactionLagMin leaves time to repair a void record before compaction takes it for the latest (design D4).
+	compactionLagMin = time.Hour
+	// batchBytesDefault is used where max.message.bytes can't be read: Kafka's default.
+	batchBytesDefault = 1048588
+	// batchBytesLeast is the least max.message.bytes that is useful: one member of a large group must fit.
+	batchBytesLeast = 64 << 10
+	// topicTimeout bounds the creation of the topic on the broker's side.
+	topicTimeout = 30 * time.Second
+)
+
+// bootstrap creates the topic where it is missing, checks it, and fills in k.id, k.settings and k.leaders.
+func (k *Kafka) bootstrap(ctx context.Context) error {
+	topic, err := k.ensureTopic(ctx)
+	if err != nil {
+		return err
+	}
+	k.id = Identity{Topic: k.cfg.Topic, TopicID: topic.TopicID, Partitions: int32(len(topic.Partitions))}
+	if want := k.cfg.Partitions; want > 0 && want != k.id.Partitions {
+		return k.wrong("partition count", strconv.Itoa(int(k.id.Partitions)), strconv.Itoa(int(want)),
+			"groups belong to partitions by that count, so it must stay: leave the setting out, or name another topic")
+	}
+	if err := k.readSettings(ctx); err != nil {
+		return err
+	}
+	k.settings.ReplicationFactor = len(topic.Partitions[0].Replicas)
+	if n := k.settings.MinInsyncReplicas; k.settings.ReplicationFactor >= 3 && n == 1 {
+		k.log.Warn("one replica is enough to acknowledge a record of the log: an unclean end of that broker loses it; set min.insync.replicas=2", "topic", k.id.Topic)
+	}
+	k.leaders = newLeaders(k.client, k.log, k.id)
+	k.leaders.take(topic)
+	return nil
+}
+
+// wrong is the error of a topic that can't be used as it is.
+func (k *Kafka) wrong(setting, found, want, advice string) error {
+	return fmt.Errorf("log topic %s: %s is %s, must be %s: %s", k.cfg.Topic, setting, found, want, advice)
+}
+
+// ensureTopic returns the topic's metadata, after creating it if there is none. Every partition has a leader.
+func (k *Kafka) ensureTopic(ctx context.Context) (*kmsg.MetadataResponseTopic, error) {
+	created := false
+	for attempt := 0; ; attempt++ {
+		topic, err := topicMetadata(ctx, k.client, k.cfg.Topic)
+		switch {
+		case err == nil && hasLeaders(topic):
+			return topic, nil
+		case err == nil:
+			err = fmt.Errorf("log topic %s: %w", k.cfg.Topic, errNoLeader)
+		case errors.Is(err, kerr.TopicAuthorizationFailed):
+			return nil, fmt.Errorf("log topic %s: %w: the process needs DESCRIBE, READ, WRITE and (to create it) CREATE on it", k.cfg.Topic, err)
+		case errors.Is(err, kerr.UnknownTopicOrPartition) && !created:
+			if err := k.createTopic(ctx); err != nil {
+				return nil, err
+			}
+			created = true
+			continue
+		case !retriable(err) && !errors.Is(err, kerr.UnknownTopicOrPartition):
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w (%w)", err, ctx.Err())
+		case <-time.After(retryPause(attempt)):
+		}
+	}
+}
+
+func hasLeaders(topic *kmsg.MetadataResponseTopic) bool {
+	for _, p := range topic.Partitions {
+		if p.Leader < 0 {
+			return false
+		}
+	}
+	return len(topic.Partitions) > 0
+}
+
+func (k *Kafka) createTopic(ctx context.Context) error {
+	partitions, factor := k.cfg.Partitions, k.cfg.ReplicationFactor
+	if partitions == 0 {
+		partitions = defaultPartitions
+	}
+	brokers, err := k.brokers(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case factor == 0:
+		factor = int16(min(replicationFactorDefault, len(brokers)))
+	case int(factor) > len(brokers):
+		return fmt.Errorf("log topic %s: replication factor %d is more than the cluster's %d brokers: set a smaller one, or add brokers", k.cfg.Topic, factor, len(brokers))
+	}
+	configs := [][2]string{
+		{"cleanup.policy", "compact"},
+		{"compression.type", "producer"},
+		{"segment.bytes", strconv.Itoa(segmentBytes)},
+		{"min.compaction.lag.ms", strconv.FormatInt(compactionLagMin.Milliseconds(), 10)},
+		{"unclean.leader.election.enable", "false"},
+	}
+	if factor >= 3 {
+		configs = append(configs, [2]string{"min.insync.replicas", "2"})
+	}
+	err = k.createWith(ctx, partitions, factor, configs)
+	if errors.Is(err, kerr.InvalidConfig) || errors.Is(err, kerr.InvalidRequest) {
+		// A compatible log need not know all of Kafka's settings; without the first it is of no use.
+		k.log.Warn("the cluster refuses the log topic's settings, it is created with cleanup.policy alone", "topic", k.cfg.Topic, "err", err)
+		err = k.createWith(ctx, partitions, factor, configs[:1])
+	}
+	switch {
+	case err == nil:
+		k.log.Info("log topic created", "topic", k.cfg.Topic, "partitions", partitions, "replicationFactor", factor)
+		return nil
+	case errors.Is(err, kerr.TopicAlreadyExists):
+		return nil // another replica was quicker; what it made is checked like any other
+	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
+		return fmt.Errorf("log topic %s does not exist and can't be created: %w: allow CREATE on it, or create it yourself with cleanup.policy=compact", k.cfg.Topic, err)
+	}
+	return fmt.Errorf("log topic %s can't be created (%d partitions, replication factor %d): %w", k.cfg.Topic, partitions, factor, err)
+}
+
+func (k *Kafka) createWith(ctx context.Context, partitions int32, factor int16, configs [][2]string) error {
+	req := kmsg.NewPtrCreateTopicsRequest()
+	req.TimeoutMillis = int32(topicTimeout.Milliseconds())
+	rt := kmsg.NewCreateTopicsRequestTopic()
+	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = k.cfg.Topic, partitions, factor
+	for _, c := range configs {
+		rc := kmsg.NewCreateTopicsRequestTopicConfig()
+		rc.Name, rc.Value = c[0], kmsg.StringPtr(c[1])
+		rt.Configs = append(rt.Configs, rc)
+	}
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(ctx, k.client)
+	if err != nil {
+		return err
+	}
+	if len(resp.Topics) != 1 {
+		return fmt.Errorf("the answer to CreateTopics has %d topics", len(resp.Topics))
+	}
+	err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	if m := resp.Topics[0].ErrorMessage; err != nil && m != nil {
+		return fmt.Errorf("%w (%s)", err, *m)
+	}
+	return err
+}
+
+// brokers are the node ids of the cluster's brokers.
+func (k *Kafka) brokers(ctx context.Context) ([]int32, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{}
+	resp, err := req.RequestWith(ctx, k.client)
+	if err != nil {
+		return nil, fmt.Errorf("metadata of the log's cluster: %w", err)
+	}
+	var ids []int32
+	for _, b := range resp.Brokers {
+		ids = append(ids, b.NodeID)
+	}
+	return ids, nil
+}
+
+// readSettings reads and checks the topic's settings, and reads the brokers'. What can't be read for want of a
+// permission is warned about; what is known to be wrong is an error.
+func (k *Kafka) readSettings(ctx context.Context) error {
+	k.settings = Settings{BatchBytesMax: batchBytesDefault, MinInsyncReplicas: -1}
+	topic, err := k.configs(ctx, kmsg.ConfigResourceTypeTopic, k.id.Topic)
+	switch {
+	case err == nil:
+		if err := k.checkTopic(topic); err != nil {
+			return err
+		}
+	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed), errors.Is(err, kerr.UnsupportedVersion):
+		k.log.Warn("the settings of the log topic can't be read, so they are not checked: see that cleanup.policy is compact and message.timestamp.type is CreateTime", "topic", k.id.Topic, "err", err)
+	default:
+		return fmt.Errorf("log topic %s: reading its settings: %w", k.id.Topic, err)
+	}
+	brokers, err := k.brokers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range brokers {
+		c, err := k.configs(ctx, kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(id)))
+		if err != nil {
+			k.log.Debug("the settings of a broker can't be read", "broker", id, "err", err)
+			continue
+		}
+		least(&k.settings.TransactionalIDExpiration, c.duration("transactional.id.expiration.ms"))
+		least(&k.settings.ProducerIDExpiration, c.duration("producer.id.expiration.ms"))
+	}
+	return nil
+}
+
+// least sets *d to v where v is known and less.
+func least(d *time.Duration, v time.Duration) {
+	if v > 0 && (*d == 0 || v < *d) {
+		*d = v
+	}
+}
+
+func (k *Kafka) checkTopic(c configs) error {
+	advice := func(setting, value string) string {
+		return fmt.Sprintf("change it with kafka-configs --alter --entity-type topics --entity-name %s --add-config %s=%s, or name another topic", k.id.Topic, setting, value)
+	}
+	// A policy of "compact,delete" would forget groups that are alive.
+	if got, ok := c["cleanup.policy"]; ok && strings.TrimSpace(got) != "compact" {
+		return k.wrong("cleanup.policy", strconv.Quote(got), `"compact"`, advice("cleanup.policy", "compact"))
+	}
+	// Expiry and retention are counted from the time that the writer set.
+	if got, ok := c["message.timestamp.type"]; ok && got != "CreateTime" {
+		return k.wrong("message.timestamp.type", strconv.Quote(got), `"CreateTime"`, advice("message.timestamp.type", "CreateTime"))
+	}
+	if got, ok := c.number("max.message.bytes"); ok {
+		if got < batchBytesLeast {
+			return k.wrong("max.message.bytes", strconv.FormatInt(got, 10), fmt.Sprintf("at least %d", batchBytesLeast), advice("max.message.bytes", strconv.Itoa(batchBytesDefault)))
+		}
+		k.settings.BatchBytesMax = int(got)
+	}
+	k.settings.DeleteRetention = c.duration("delete.retention.ms")
+	if got, ok := c.number("min.insync.replicas"); ok {
+		k.settings.MinInsyncReplicas = int(got)
+	}
+	if _, ok := c["min.compaction.lag.ms"]; ok {
+		k.settings.MinCompactionLag = c.duration("min.compaction.lag.ms")
+		if k.settings.MinCompactionLag < compactionLagMin {
+			k.log.Warn("the log topic may be compacted before a void record is repaired: set min.compaction.lag.ms to an hour or more", "topic", k.id.Topic, "min.compaction.lag.ms", k.settings.MinCompactionLag.Milliseconds())
+		}
+	}
+	if c["unclean.leader.election.enable"] == "true" {
+		k.log.Warn("an unclean leader election can lose acknowledged records of the log: set unclean.leader.election.enable=false", "topic", k.id.Topic)
+	}
+	return nil
+}
+
+// configs are settings by name; a sensitive or unset one is missing.
+type configs map[string]string
+
+func (c configs) number(name string) (int64, bool) {
+	n, err := strconv.ParseInt(c[name], 10, 64)
+	return n, err == nil
+}
+
+func (c configs) duration(name string) time.Duration {
+	n, ok := c.number(name)
+	if !ok || n < 0 {
+		return 0
+	}
+	return time.Duration(min(n, int64(100*365*24*time.Hour/time.Millisecond))) * time.Millisecond
+}
+
+func (k *Kafka) configs(ctx context.Context, kind kmsg.ConfigResourceType, name string) (configs, error) {
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	rr := kmsg.NewDescribeConfigsRequestResource()
+	rr.ResourceType, rr.ResourceName = kind, name
+	req.Resources = append(req.Resources, rr)
+	resp, err := req.RequestWith(ctx, k.client)
+	if err != nil {
+		return nil, err
+	}
+	if len(resp.Resources) != 1 {
+		return nil, fmt.Errorf("the answer to DescribeConfigs has %d resources", len(resp.Resources))
+	}
+	if err := kerr.ErrorForCode(resp.Resources[0].ErrorCode); err != nil {
+		return nil, err
+	}
+	c := configs{}
+	for _, e := range resp.Resources[0].Configs {
+		if e.Value != nil {
+			c[e.Name] = *e.Value
+		}
+	}
+	return c, nil
+}
