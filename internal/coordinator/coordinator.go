@@ -9,6 +9,7 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/shard"
+	"streamkeeper/shard/offsets"
 )
 
 // Shards is what the coordinator needs of the shards of this replica and of the log; *shard.Host is one.
@@ -24,6 +25,9 @@ type Shards interface {
 
 	Heartbeat(ctx context.Context, c shard.Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest) (*kmsg.StreamsGroupHeartbeatResponse, error)
 	Describe(ctx context.Context, group string) (kmsg.StreamsGroupDescribeResponseGroup, error)
+	Commit(ctx context.Context, group, member string, epoch int32, instance *string, version int16, c offsets.Commit) (*kmsg.OffsetCommitResponse, error)
+	Fetch(ctx context.Context, group *kmsg.OffsetFetchRequestGroup, requireStable bool) (kmsg.OffsetFetchResponseGroup, error)
+	DeleteOffsets(ctx context.Context, r *kmsg.OffsetDeleteRequest, judge func(topic string, partition int32) int16) (*kmsg.OffsetDeleteResponse, error)
 	DeleteGroup(ctx context.Context, group string) error
 	List(ctx context.Context) ([]shard.Listed, error)
 }

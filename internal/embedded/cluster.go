@@ -35,6 +35,7 @@ type Cluster struct {
 	dir     string
 	id      string
 	fake    *kfake.Cluster
+	auto    *autoCreate
 	release func() error
 	clean   string // the file that says: closed in order
 	once    sync.Once
@@ -76,7 +77,7 @@ func open(ctx context.Context, cfg Config, data string) (*Cluster, error) {
 	}
 	fake, err := kfake.NewCluster(
 		kfake.NumBrokers(1), kfake.ClusterID(id), kfake.DataDir(data), kfake.SyncWrites(),
-		kfake.DefaultNumPartitions(defaultPartitions), kfake.AllowAutoTopicCreation(),
+		kfake.DefaultNumPartitions(defaultPartitions),
 		kfake.WithLogger(logger{cfg.Logger}))
 	if err != nil {
 		return nil, err
@@ -92,6 +93,7 @@ func open(ctx context.Context, cfg Config, data string) (*Cluster, error) {
 			cfg.Logger.Info("transactions that were open when the process was killed are aborted", "partitions", aborted)
 		}
 	}
+	c.auto = newAutoCreate(fake, cfg.Logger)
 	return c, nil
 }
 
@@ -105,6 +107,7 @@ func (c *Cluster) Bootstrap() []string { return c.fake.ListenAddrs() }
 func (c *Cluster) Close() error {
 	var err error
 	c.once.Do(func() {
+		c.auto.close()
 		c.fake.Close()
 		err = os.WriteFile(c.clean, nil, 0o644)
 		err = errors.Join(err, c.release())

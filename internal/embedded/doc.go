@@ -3,5 +3,6 @@
 //
 //	cluster.go  the cluster: directory, lock, settings
 //	lock_*.go   one process per directory
+//	autocreate.go  topics that clients ask for
 //	cure.go     what kfake does not do after a kill: abort markers for transactions that were open
 package embedded
