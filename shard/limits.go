@@ -20,5 +20,5 @@ const (
 	claimRetryMin = 100 * time.Millisecond
 	claimRetryMax = 5 * time.Second
 	// leaseRecheck is how soon a shard looks again whether its lease has come back.
-	leaseRecheck = 100 * time.Millisecond
+	leaseRecheck = 200 * time.Millisecond
 )

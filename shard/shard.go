@@ -52,7 +52,8 @@ type Shard struct {
 	acked    int64      // number of the newest acknowledged append
 	overlay  overlay
 	timers   timers
-	lapsed   bool // the lease was found invalid since the sessions were last started
+	lapsed   bool    // the lease was found invalid since the sessions were last started
+	looked   Instant // when the lease was looked at last
 }
 
 // group is one group in memory.
@@ -200,12 +201,17 @@ func (s *Shard) submit(r request) bool {
 }
 
 // watchLease ends a shard that was revoked once its lease is over, and starts the sessions at full length again when a
-// lease that had lapsed is back: the silence was ours, not the members'.
+// lease that had lapsed is back: the silence was ours, not the members'. A pause of the process longer than a lease counts as a lapse even if
+// the group has confirmed this replica again before the loop came to look.
 func (s *Shard) watchLease() {
+	lease := s.host.cfg.Membership.Lease()
+	now := lease.Now()
+	paused := s.looked != Never && now.Sub(s.looked) > s.host.cfg.Membership.LeaseDuration()
+	s.looked = now
 	if s.state != active {
 		return
 	}
-	valid := s.leaseValid()
+	valid := lease.ValidFor(s.partition, now)
 	switch {
 	case !valid && !s.wanted:
 		s.log.Info("lease ended after revocation, shard stops")
@@ -213,7 +219,7 @@ func (s *Shard) watchLease() {
 	case !valid && !s.lapsed:
 		s.lapsed = true
 		s.log.Warn("lease lapsed, answers are withheld until the ownership group confirms this replica again")
-	case valid && s.lapsed:
+	case valid && (s.lapsed || paused):
 		s.lapsed = false
 		s.restoreTimers()
 		s.log.Info("lease is back, sessions start at full length")

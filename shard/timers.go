@@ -89,8 +89,11 @@ func (s *Shard) fire() {
 	if d, ok := s.timers.next(now); !ok || d > 0 {
 		return
 	}
-	if !s.leaseValid() {
-		s.watchLease()
+	s.watchLease()
+	if s.state != active {
+		return
+	}
+	if s.lapsed {
 		// What is due now would be due again at once; the sessions start anew when the lease is back.
 		for len(s.timers) > 0 && !s.timers[0].at.After(now) {
 			s.timers[0].at = now.Add(leaseRecheck)

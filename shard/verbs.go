@@ -61,7 +61,7 @@ func (h *Host) DeleteGroup(ctx context.Context, group string) error {
 		v := t.s.view(group)
 		gone := offsets.Tombstones(v, group)
 		if v.err != nil {
-			return struct{}{}, effect{}, ErrLoading
+			return struct{}{}, effect{}, v.failed()
 		}
 		h.stats.offsetDeletions.Add(int64(len(gone)))
 		return struct{}{}, effect{records: append(gone, recs...)}, nil

@@ -1,0 +1,357 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/shard/streams"
+)
+
+func TestNothingIsAnsweredBeforeItIsDurable(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		epoch := r.join(t, "g", "m").MemberEpoch
+		other := r.join(t, "h", "m").MemberEpoch
+
+		log.HoldAcks(0)
+		join := async(func() (*kmsg.StreamsGroupHeartbeatResponse, error) {
+			return r.Heartbeat(t.Context(), Caller{}, 1, joinRequest("g", "n"))
+		})
+		if _, _, done := join(); done {
+			t.Fatal("a join was answered before its records were acknowledged")
+		}
+		beat := async(func() (*kmsg.StreamsGroupHeartbeatResponse, error) { return r.beat("g", "m", epoch) })
+		if _, _, done := beat(); done {
+			t.Fatal("a heartbeat overtook an earlier write of its group")
+		}
+		idle := async(func() (*kmsg.StreamsGroupHeartbeatResponse, error) { return r.beat("h", "m", other) })
+		if _, err, done := idle(); !done || err != nil {
+			t.Fatalf("a heartbeat of another group waited: %v", err)
+		}
+		describe := async(func() (kmsg.StreamsGroupDescribeResponseGroup, error) { return r.Describe(t.Context(), "g") })
+		if _, _, done := describe(); done {
+			t.Fatal("a describe showed what is not durable")
+		}
+		log.ReleaseAcks(0)
+		for _, w := range []func() (*kmsg.StreamsGroupHeartbeatResponse, error, bool){join, beat} {
+			if _, err, done := w(); !done || err != nil {
+				t.Fatalf("after the acknowledgement: %v %v", err, done)
+			}
+		}
+		if d, err, done := describe(); !done || err != nil || len(d.Members) != 2 {
+			t.Fatalf("describe: %+v %v %v", d, err, done)
+		}
+	})
+}
+
+func TestLostAcknowledgementKeepsWhatIsInTheLog(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		epoch := r.join(t, "g", "m").MemberEpoch
+		log.LoseAck(0)
+		if err := r.commit("g", "m", epoch, 7); !errors.Is(err, ErrLoading) {
+			t.Fatalf("a commit whose outcome is unknown: %v", err)
+		}
+		r.awaitServing(t)
+		if got, err := r.fetched("g"); err != nil || got != 7 {
+			t.Fatalf("after the claim anew the commit that reached the log must be there: %d %v", got, err)
+		}
+		log.DropAppend(0)
+		if err := r.commit("g", "m", epoch, 9); !errors.Is(err, ErrLoading) {
+			t.Fatalf("a commit that is nowhere: %v", err)
+		}
+		r.awaitServing(t)
+		if log.DeliverLate(0) {
+			t.Fatal("the late copy of a batch was accepted after the claim anew")
+		}
+		if got, err := r.fetched("g"); err != nil || got != 7 {
+			t.Fatalf("the lost commit must not be there: %d %v", got, err)
+		}
+	})
+}
+
+func TestFencedOwnerAnswersNothing(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		epoch := r.join(t, "g", "m").MemberEpoch
+		log.HoldTail(0) // the owner can't read that it was replaced
+		thief := log.Steal(0, eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: 9, Instance: "z"})
+		defer thief.Close()
+		fetch := async(func() (int64, error) { return r.fetched("g") })
+		if _, err, done := fetch(); !done || err == nil {
+			t.Fatalf("an offset fetch after the takeover: %v %v", err, done)
+		}
+		if err := r.commit("g", "m", epoch, 1); !errors.Is(err, ErrLoading) && !errors.Is(err, ErrNotOwner) {
+			t.Fatalf("a commit after the takeover: %v", err)
+		}
+		if r.Owns(0) {
+			t.Fatal("the fenced shard serves on")
+		}
+		log.ReleaseTail(0)
+	})
+}
+
+func TestOffsetFetchWaitsForOneBarrierThatServesAll(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		epoch := r.join(t, "g", "m").MemberEpoch
+		if err := r.commit("g", "m", epoch, 5); err != nil {
+			t.Fatal(err)
+		}
+		before := len(log.Entries(0))
+		log.HoldAppends(0)
+		var fetches []func() (int64, error, bool)
+		for range 10 {
+			fetches = append(fetches, async(func() (int64, error) { return r.fetched("g") }))
+			synctest.Wait()
+		}
+		for _, f := range fetches {
+			if _, _, done := f(); done {
+				t.Fatal("an offset fetch was answered without an append after it")
+			}
+		}
+		log.ReleaseAppends(0)
+		for _, f := range fetches {
+			if got, err, done := f(); !done || err != nil || got != 5 {
+				t.Fatalf("fetch: %d %v %v", got, err, done)
+			}
+		}
+		if added := len(log.Entries(0)) - before; added < 1 || added > 2 {
+			t.Fatalf("ten fetches wrote %d barrier records, want one or two", added)
+		}
+	})
+}
+
+func TestAnswersWithoutAWriteNeedTheLease(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		epoch := r.join(t, "g", "m").MemberEpoch
+		r.m.extend(-time.Second)
+		if _, err := r.beat("g", "m", epoch); !errors.Is(err, ErrLoading) {
+			t.Fatalf("a steady heartbeat after the lease: %v", err)
+		}
+		if got, err := r.fetched("g"); err != nil || got != -1 {
+			t.Fatalf("an offset fetch proves itself by its barrier: %d %v", got, err)
+		}
+		r.m.extend(time.Hour)
+		if _, err := r.beat("g", "m", epoch); err != nil {
+			t.Fatalf("with the lease back: %v", err)
+		}
+	})
+}
+
+func TestAPauseOfTheReplicaExpiresNobody(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		epoch := r.join(t, "g", "m").MemberEpoch
+		r.m.extend(time.Second)
+		time.Sleep(2 * time.Minute) // more than a session, all of it without a lease
+		r.m.extend(time.Hour)
+		time.Sleep(time.Second)
+		if _, err := r.beat("g", "m", epoch); err != nil {
+			t.Fatalf("the member was expired by a silence of the replica: %v", err)
+		}
+		time.Sleep(46 * time.Second)
+		_, err := r.beat("g", "m", epoch)
+		var e *streams.Error
+		if !errors.As(err, &e) || e.Code != codeUnknownMember {
+			t.Fatalf("a member that was silent for a session must be gone: %v", err)
+		}
+	})
+}
+
+func TestPlannedMoveHasNoGap(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		a := serving(t, log, start)
+		epoch := a.join(t, "g", "m").MemberEpoch
+		if err := a.commit("g", "m", epoch, 3); err != nil {
+			t.Fatal(err)
+		}
+		b := start(1)
+		a.m.revoke(0)
+		if _, err := a.beat("g", "m", epoch); err != nil {
+			t.Fatalf("between revocation and the successor's claim: %v", err)
+		}
+		b.m.assign(time.Hour, 0)
+		b.awaitServing(t)
+		synctest.Wait()
+		if _, err := a.beat("g", "m", epoch); !errors.Is(err, ErrNotOwner) {
+			t.Fatalf("after the successor's claim: %v", err)
+		}
+		if _, err := b.beat("g", "m", epoch); err != nil {
+			t.Fatalf("at the successor: %v", err)
+		}
+		if got, err := b.fetched("g"); err != nil || got != 3 {
+			t.Fatalf("offset at the successor: %d %v", got, err)
+		}
+	})
+}
+
+func TestRevokedShardEndsWithItsLease(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		a := serving(t, log, start)
+		epoch := a.join(t, "g", "m").MemberEpoch
+		a.m.extend(5 * time.Second)
+		a.m.revoke(0)
+		time.Sleep(6 * time.Second)
+		if _, err := a.beat("g", "m", epoch); !errors.Is(err, ErrNotOwner) {
+			t.Fatalf("no successor came and the lease is over: %v", err)
+		}
+	})
+}
+
+func TestAJoinAgainstAnEvictionSeesTheNewestState(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		epoch := r.join(t, "g", "m").MemberEpoch
+		log.HoldTail(0)
+		if _, err := r.beat("g", "m", -1); err != nil { // leaves; the projection still has the member
+			t.Fatal(err)
+		}
+		time.Sleep(2 * idleKeep) // long past every look for idle groups
+		resp := r.join(t, "g", "n")
+		if resp.MemberEpoch <= epoch {
+			t.Fatalf("epoch went back: %d after %d", resp.MemberEpoch, epoch)
+		}
+		log.ReleaseTail(0)
+		if _, err := r.beat("g", "n", -1); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * idleKeep)
+		if n := r.Stats().Evicted; n == 0 {
+			t.Fatal("an empty group whose records are applied did not leave memory")
+		}
+		if again := r.join(t, "g", "m"); again.MemberEpoch <= resp.MemberEpoch {
+			t.Fatalf("epoch went back after the hydration: %d after %d", again.MemberEpoch, resp.MemberEpoch)
+		}
+	})
+}
+
+func TestOffsetsAreReadThroughTheOverlay(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		epoch := r.join(t, "g", "m").MemberEpoch
+		for i := range int64(5) {
+			if i == 2 {
+				log.HoldTail(0)
+			}
+			if err := r.commit("g", "m", epoch, i); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := r.fetched("g"); err != nil || got != i {
+				t.Fatalf("fetch after commit %d: %d %v", i, got, err)
+			}
+		}
+		log.ReleaseTail(0)
+		synctest.Wait()
+		if got, err := r.fetched("g"); err != nil || got != 4 {
+			t.Fatalf("fetch from the projection: %d %v", got, err)
+		}
+		if n := r.shards[0].overlay.len(); n != 0 {
+			t.Fatalf("%d offsets stayed in the overlay after the projection applied them", n)
+		}
+	})
+}
+
+func TestSessionExpires(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		epoch := r.join(t, "g", "m").MemberEpoch
+		for range 10 { // ten beats, half a session apart, keep it
+			time.Sleep(20 * time.Second)
+			if _, err := r.beat("g", "m", epoch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(46 * time.Second)
+		d, err := r.Describe(t.Context(), "g")
+		if err != nil || len(d.Members) != 0 || d.State != "Empty" {
+			t.Fatalf("after the session: %+v %v", d, err)
+		}
+	})
+}
+
+func TestDeleteGroupLeavesNothing(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		epoch := r.join(t, "g", "m").MemberEpoch
+		if err := r.commit("g", "m", epoch, 3); err != nil {
+			t.Fatal(err)
+		}
+		var e *streams.Error
+		if err := r.DeleteGroup(t.Context(), "g"); !errors.As(err, &e) || e.Code != 68 {
+			t.Fatalf("deleting a group with members: %v", err)
+		}
+		if _, err := r.beat("g", "m", -1); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.DeleteGroup(t.Context(), "g"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if l, err := r.List(t.Context()); err != nil || len(l) != 0 {
+			t.Fatalf("list: %v %v", l, err)
+		}
+		if known, _ := r.Known("g"); known {
+			t.Fatal("the deleted group is still known")
+		}
+		if err := r.DeleteGroup(t.Context(), "g"); !errors.As(err, &e) || e.Code != codeGroupIDNotFound {
+			t.Fatalf("deleting it again: %v", err)
+		}
+		r.store.mu.Lock()
+		defer r.store.mu.Unlock()
+		if n := len(r.store.parts[0].values); n != 0 {
+			t.Fatalf("%d records stayed: %v", n, r.store.parts[0].values)
+		}
+	})
+}
+
+func TestExpireRemovesOffsetsThenTheGroup(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		r.m.extend(10 * retention)
+		epoch := r.join(t, "g", "m").MemberEpoch
+		if err := r.commit("g", "m", epoch, 3); err != nil {
+			t.Fatal(err)
+		}
+		if n, removed, err := r.Expire(t.Context(), "g"); n != 0 || removed || err != nil {
+			t.Fatalf("an active group: %d %v %v", n, removed, err)
+		}
+		if _, err := r.beat("g", "m", -1); err != nil {
+			t.Fatal(err)
+		}
+		if n, removed, err := r.Expire(t.Context(), "g"); n != 0 || removed || err != nil {
+			t.Fatalf("before the retention: %d %v %v", n, removed, err)
+		}
+		time.Sleep(retention + time.Minute)
+		if n, removed, err := r.Expire(t.Context(), "g"); n != 1 || !removed || err != nil {
+			t.Fatalf("after the retention: %d %v %v", n, removed, err)
+		}
+	})
+}
+
+func TestShutdownReleasesWhatNobodyTakes(t *testing.T) {
+	inWorld(t, 2, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := r.Shutdown(ctx); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for p := range int32(2) {
+			if o, ok := r.store.Owner(p); !ok || !o.Released {
+				t.Fatalf("partition %d was not released: %+v", p, o)
+			}
+			if _, ok := r.Owner(p); ok {
+				t.Fatalf("partition %d has an owner after its release", p)
+			}
+		}
+	})
+}

@@ -1,0 +1,422 @@
+package shard
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/projection"
+	"streamkeeper/shard/offsets"
+	"streamkeeper/shard/streams"
+)
+
+// modelStore is a projection made of maps: short enough to be read as its own specification. It has no voids and no
+// transactions; those are tested where they live.
+type modelStore struct {
+	mu       sync.Mutex
+	parts    []*modelPart
+	applied  func(int32, int64)
+	owner    func(int32, eventlog.Owner)
+	onBatch  chan struct{} // closed and replaced at each batch
+	entries  int
+	rebuilds int64
+}
+
+type modelPart struct {
+	values map[eventlog.Key]projection.Stored
+	next   int64
+	epoch  int32
+	owner  *eventlog.Owner
+	atEnd  bool
+}
+
+func newModelStore(n int32) *modelStore {
+	m := &modelStore{onBatch: make(chan struct{})}
+	for range n {
+		m.parts = append(m.parts, &modelPart{values: map[eventlog.Key]projection.Stored{}, epoch: -1})
+	}
+	return m
+}
+
+func (m *modelStore) Resume(p int32) eventlog.Position {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return eventlog.Position{Offset: m.parts[p].next, LeaderEpoch: m.parts[p].epoch}
+}
+
+func (m *modelStore) Reset(p int32, _ string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.parts[p] = &modelPart{values: map[eventlog.Key]projection.Stored{}, epoch: -1}
+	m.rebuilds++
+	return nil
+}
+
+func (m *modelStore) Batch(p int32, b eventlog.Batch) error {
+	m.mu.Lock()
+	part := m.parts[p]
+	var owners []eventlog.Owner
+	for _, e := range b.Entries {
+		m.entries++
+		if e.Control != eventlog.ControlNone {
+			continue
+		}
+		r, err := eventlog.Decode(eventlog.Raw{Key: e.Key, Value: e.Value})
+		if err != nil {
+			m.mu.Unlock()
+			return err
+		}
+		if o, ok := r.Value.(*eventlog.Ownership); ok {
+			ow := eventlog.Owner{Ownership: *o, Offset: e.Offset, Generation: e.Offset, Timestamp: e.Timestamp}
+			if o.Claim >= 0 {
+				ow.Generation = o.Claim
+			}
+			part.owner = &ow
+			owners = append(owners, ow)
+			continue
+		}
+		if r.Value == nil {
+			delete(part.values, r.Key)
+		} else {
+			part.values[r.Key] = projection.Stored{Offset: e.Offset, Record: r}
+		}
+	}
+	part.next, part.epoch = b.Next, b.LeaderEpoch
+	part.atEnd = part.atEnd || b.AtEnd()
+	close(m.onBatch)
+	m.onBatch = make(chan struct{})
+	applied, owner := m.applied, m.owner
+	m.mu.Unlock()
+	for _, o := range owners {
+		owner(p, o)
+	}
+	applied(p, b.Next)
+	return nil
+}
+
+func (m *modelStore) OnApplied(f func(int32, int64))        { m.applied = f }
+func (m *modelStore) OnOwner(f func(int32, eventlog.Owner)) { m.owner = f }
+func (m *modelStore) Err(int32) error                       { return nil }
+func (m *modelStore) AtEnd(p int32) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.parts[p].atEnd
+}
+
+func (m *modelStore) Wait(ctx context.Context, p int32, offset int64) error {
+	for {
+		m.mu.Lock()
+		ok, ch := m.parts[p].next >= offset, m.onBatch
+		m.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (m *modelStore) Applied(p int32) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.parts[p].next
+}
+
+func (m *modelStore) Owner(p int32) (eventlog.Owner, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.parts[p].owner == nil {
+		return eventlog.Owner{}, false
+	}
+	return *m.parts[p].owner, true
+}
+
+// hydration is the order in which the records of a group are applied.
+var hydration = []eventlog.Type{eventlog.TypeTopology, eventlog.TypeGroup, eventlog.TypeMember,
+	eventlog.TypeCurrentMemberAssignment, eventlog.TypeTargetAssignmentMember, eventlog.TypeTargetAssignment}
+
+func (m *modelStore) Group(p int32, group string) ([]projection.Stored, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []projection.Stored
+	for k, v := range m.parts[p].values {
+		if k.Group == group && slices.Contains(hydration, k.Type) {
+			out = append(out, v)
+		}
+	}
+	slices.SortFunc(out, func(a, b projection.Stored) int {
+		return cmp.Or(cmp.Compare(slices.Index(hydration, a.Record.Key.Type), slices.Index(hydration, b.Record.Key.Type)),
+			cmp.Compare(a.Record.Key.Member, b.Record.Key.Member))
+	})
+	return out, nil
+}
+
+func (m *modelStore) having(p int32, t eventlog.Type, f func(string) bool) error {
+	m.mu.Lock()
+	ids := map[string]bool{}
+	for k := range m.parts[p].values {
+		if k.Type == t {
+			ids[k.Group] = true
+		}
+	}
+	m.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		if !f(id) {
+			break
+		}
+	}
+	return nil
+}
+
+func (m *modelStore) HasGroup(p int32, group string) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ok := m.parts[p].values[eventlog.Key{Type: eventlog.TypeGroup, Group: group}]
+	return ok, nil
+}
+func (m *modelStore) Groups(p int32, f func(string) bool) error {
+	return m.having(p, eventlog.TypeGroup, f)
+}
+func (m *modelStore) GroupsWithMembers(p int32, f func(string) bool) error {
+	return m.having(p, eventlog.TypeMember, f)
+}
+func (m *modelStore) GroupsOfTopic(int32, string, func(string) bool) error { return nil }
+
+func (m *modelStore) Offset(p int32, group, topic string, partition int32) (projection.Stored, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, ok := m.parts[p].values[eventlog.Key{Type: eventlog.TypeOffsetCommit, Group: group, Topic: topic, Partition: partition}]
+	return v, ok, nil
+}
+
+func (m *modelStore) Offsets(p int32, group string, f func(projection.Stored) bool) error {
+	m.mu.Lock()
+	var out []projection.Stored
+	for k, v := range m.parts[p].values {
+		if k.Type == eventlog.TypeOffsetCommit && k.Group == group {
+			out = append(out, v)
+		}
+	}
+	m.mu.Unlock()
+	slices.SortFunc(out, func(a, b projection.Stored) int {
+		return cmp.Or(cmp.Compare(a.Record.Key.Topic, b.Record.Key.Topic), cmp.Compare(a.Record.Key.Partition, b.Record.Key.Partition))
+	})
+	for _, st := range out {
+		if !f(st) {
+			break
+		}
+	}
+	return nil
+}
+func (m *modelStore) Pending(int32, string, func(int64, projection.Stored) bool) error { return nil }
+
+// fakeMembership assigns what the test says and has a lease that the test sets.
+type fakeMembership struct {
+	lease *Lease
+	l     MembershipListener
+	ready chan struct{}
+}
+
+type bubbleClock struct{ start time.Time }
+
+func (c bubbleClock) Now() Instant { return Instant(time.Since(c.start) + time.Hour) }
+
+func newFakeMembership() *fakeMembership {
+	return &fakeMembership{lease: newLease(bubbleClock{time.Now()}, 6*time.Second, 18*time.Second, time.Second), ready: make(chan struct{})}
+}
+
+func (m *fakeMembership) Run(ctx context.Context, l MembershipListener) error {
+	m.l = l
+	close(m.ready)
+	<-ctx.Done()
+	m.lease.end()
+	return nil
+}
+func (m *fakeMembership) Lease() *Lease                                  { return m.lease }
+func (m *fakeMembership) LeaseValid() bool                               { return m.lease.Valid(m.lease.Now()) }
+func (m *fakeMembership) LeaseDuration() time.Duration                   { return 5 * time.Second }
+func (m *fakeMembership) Members(context.Context) ([]GroupMember, error) { return nil, nil }
+func (m *fakeMembership) Leave(context.Context) error                    { return nil }
+
+// assign gives partitions, with a lease that lasts for d.
+func (m *fakeMembership) assign(d time.Duration, ps ...int32) {
+	<-m.ready
+	m.lease.hold(ps)
+	m.extend(d)
+	m.l.Assigned(ps)
+}
+
+// extend moves the end of the lease to d from now.
+func (m *fakeMembership) extend(d time.Duration) {
+	m.lease.mu.Lock()
+	defer m.lease.mu.Unlock()
+	v := *m.lease.view.Load()
+	v.until = m.lease.Now().Add(d)
+	m.lease.view.Store(&v)
+}
+
+func (m *fakeMembership) revoke(ps ...int32) {
+	m.lease.letGo(ps)
+	m.l.Revoked(ps)
+}
+
+// retention is short, so that a bubble need not run a week of ticks.
+const retention = time.Hour
+
+// oneTopic is a cluster with topic "in" of four partitions.
+type oneTopic struct{}
+
+func (oneTopic) Topic(name string) (streams.Topic, bool) {
+	if name != "in" {
+		return streams.Topic{}, false
+	}
+	return streams.Topic{Name: "in", ID: [16]byte{1}, Partitions: 4}, true
+}
+func (oneTopic) Version() int64 { return 1 }
+
+// replica is one host over the shared log.
+type node struct {
+	*Host
+	m     *fakeMembership
+	store *modelStore
+	stop  func()
+}
+
+// inWorld runs test in a bubble with a log of n partitions.
+func inWorld(t *testing.T, n int32, test func(t *testing.T, log *eventlog.Fake, start func(id int32) *node)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		log := eventlog.NewFake(eventlog.FakeOptions{Partitions: n})
+		var stops []func()
+		start := func(id int32) *node {
+			store, m := newModelStore(n), newFakeMembership()
+			cfg := streams.DefaultConfig()
+			cfg.InitialRebalanceDelay = 0
+			h := New(Config{
+				Log: log, Store: store, Membership: m, Self: eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: id, Instance: string(rune(0x61 + id))},
+				Topics:      func() streams.Topics { return oneTopic{} },
+				GroupConfig: func(string) streams.Config { return cfg },
+				Offsets:     offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: retention},
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			wg.Add(2)
+			go func() { defer wg.Done(); _ = log.Follow(ctx, store) }()
+			go func() { defer wg.Done(); _ = h.Run(ctx) }()
+			r := &node{Host: h, m: m, store: store, stop: sync.OnceFunc(func() { cancel(); wg.Wait() })}
+			stops = append(stops, r.stop)
+			return r
+		}
+		defer func() {
+			for _, stop := range stops {
+				stop()
+			}
+			log.Close()
+		}()
+		test(t, log, start)
+	})
+}
+
+// serving starts a replica that owns all partitions with a lease of an hour.
+func serving(t *testing.T, log *eventlog.Fake, start func(int32) *node) *node {
+	t.Helper()
+	r := start(0)
+	for p := range log.Identity().Partitions {
+		r.m.assign(time.Hour, p)
+	}
+	r.awaitServing(t)
+	return r
+}
+
+func (r *node) awaitServing(t *testing.T) {
+	t.Helper()
+	for range 1000 {
+		if r.Pending() == 0 && r.OwnedCount() > 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond) // the bubble's clock
+	}
+	t.Fatal("the shards did not begin to serve")
+}
+
+func joinRequest(group, member string) *kmsg.StreamsGroupHeartbeatRequest {
+	req := kmsg.NewPtrStreamsGroupHeartbeatRequest()
+	req.Version = 1
+	req.Group, req.MemberID, req.RebalanceTimeoutMillis = group, member, 300_000
+	process := "p-" + member
+	req.ProcessID = &process
+	req.Topology = &kmsg.StreamsGroupHeartbeatRequestTopology{Subtopologies: []kmsg.StreamsGroupHeartbeatRequestTopologySubtopology{{SubtopologyID: "0", SourceTopics: []string{"in"}}}}
+	req.ActiveTasks, req.StandbyTasks, req.WarmupTasks = []kmsg.TaskIDs{}, []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
+	return req
+}
+
+func beatRequest(group, member string, epoch int32) *kmsg.StreamsGroupHeartbeatRequest {
+	req := kmsg.NewPtrStreamsGroupHeartbeatRequest()
+	req.Version = 1
+	req.Group, req.MemberID, req.MemberEpoch = group, member, epoch
+	return req
+}
+
+func (r *node) join(t *testing.T, group, member string) *kmsg.StreamsGroupHeartbeatResponse {
+	t.Helper()
+	resp, err := r.Heartbeat(t.Context(), Caller{ClientID: "c", ClientHost: "/127.0.0.1"}, 1, joinRequest(group, member))
+	if err != nil {
+		t.Fatalf("join of %s: %v", member, err)
+	}
+	return resp
+}
+
+func (r *node) beat(group, member string, epoch int32) (*kmsg.StreamsGroupHeartbeatResponse, error) {
+	return r.Heartbeat(context.Background(), Caller{ClientID: "c", ClientHost: "/127.0.0.1"}, 1, beatRequest(group, member, epoch))
+}
+
+func (r *node) commit(group, member string, epoch int32, offset int64) error {
+	c := offsets.Commit{Group: group, Version: 9, Retention: -1, Topics: []offsets.CommitTopic{{Name: "in", ID: [16]byte{1},
+		Partitions: []offsets.CommitPartition{{Partition: 0, Offset: offset, LeaderEpoch: -1}}}}}
+	_, err := r.Commit(context.Background(), c, member, epoch, nil)
+	return err
+}
+
+// fetched is the committed offset of in-0; -1 is none.
+func (r *node) fetched(group string) (int64, error) {
+	req := kmsg.NewOffsetFetchRequestGroup()
+	req.Group = group
+	req.Topics = []kmsg.OffsetFetchRequestGroupTopic{{Topic: "in", Partitions: []int32{0}}}
+	req.MemberEpoch = -1
+	resp, err := r.Fetch(context.Background(), &req, true)
+	if err != nil {
+		return 0, err
+	}
+	return resp.Topics[0].Partitions[0].Offset, nil
+}
+
+// async runs f in a goroutine of the bubble and returns a function that says whether it has returned, and what.
+func async[T any](f func() (T, error)) func() (v T, err error, done bool) {
+	var mu sync.Mutex
+	var v T
+	var err error
+	var done bool
+	go func() {
+		gv, gerr := f()
+		mu.Lock()
+		v, err, done = gv, gerr, true
+		mu.Unlock()
+	}()
+	return func() (T, error, bool) {
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		return v, err, done
+	}
+}
