@@ -20,7 +20,7 @@ func Expire(env Env, view View, group string, subscribed func(topic string) bool
 		if tp.Topic != topic || topic == "" {
 			topic, sub = tp.Topic, subscribed(tp.Topic)
 		}
-		if sub || open[tp] || !isExpired(env, c) {
+		if sub || open[tp] || !PastRetention(env, c) {
 			allGone = false
 			continue
 		}
@@ -29,7 +29,9 @@ func Expire(env Env, view View, group string, subscribed func(topic string) bool
 	return tombstones(group, expired), allGone
 }
 
-func isExpired(env Env, c eventlog.OffsetCommit) bool {
+// PastRetention says that the offset's time is over. Whether it expires depends on its topic and on open transactions
+// too: Expire judges that.
+func PastRetention(env Env, c eventlog.OffsetCommit) bool {
 	if c.ExpireTimestamp != noExpiry {
 		return env.Now >= c.ExpireTimestamp
 	}

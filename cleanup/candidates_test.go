@@ -1,0 +1,107 @@
+package cleanup
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/projection"
+	"streamkeeper/shard/offsets"
+)
+
+// fakeSource has the groups of partition 3 and nothing elsewhere.
+type fakeSource struct {
+	groups  []string
+	members []string
+	commits map[string][]eventlog.OffsetCommit
+	err     error // of Offsets
+	read    int   // offsets
+}
+
+func (s *fakeSource) each(p int32, groups []string, f func(string) bool) error {
+	if p != 3 {
+		return nil
+	}
+	for _, g := range groups {
+		if !f(g) {
+			break
+		}
+	}
+	return nil
+}
+func (s *fakeSource) Groups(p int32, f func(string) bool) error { return s.each(p, s.groups, f) }
+func (s *fakeSource) GroupsWithMembers(p int32, f func(string) bool) error {
+	return s.each(p, s.members, f)
+}
+func (s *fakeSource) Offsets(_ int32, group string, f func(projection.Stored) bool) error {
+	for i := range s.commits[group] {
+		s.read++
+		if !f(projection.Stored{Record: eventlog.Record{Value: &s.commits[group][i]}}) {
+			break
+		}
+	}
+	return s.err
+}
+
+func TestCandidates(t *testing.T) {
+	old := eventlog.OffsetCommit{CommitTimestamp: 1_000, ExpireTimestamp: -1}
+	fresh := eventlog.OffsetCommit{CommitTimestamp: 99_000, ExpireTimestamp: -1}
+	explicit := eventlog.OffsetCommit{CommitTimestamp: 99_000, ExpireTimestamp: 99_500}
+	src := &fakeSource{
+		groups:  []string{"active-fresh", "active-none", "active-old", "empty-explicit", "empty-fresh", "empty-mixed", "empty-none"},
+		members: []string{"active-fresh", "active-none", "active-old"},
+		commits: map[string][]eventlog.OffsetCommit{
+			"active-fresh": {fresh}, "active-old": {fresh, old, old, old}, "empty-explicit": {explicit}, "empty-fresh": {fresh, fresh}, "empty-mixed": {fresh, old},
+		},
+	}
+	env := offsets.Env{Now: 100_000, Retention: 10 * time.Second}
+	want := []string{"active-old", "empty-explicit", "empty-mixed", "empty-none"}
+	if got, err := collect(Candidates(t.Context(), src, 3, env)); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	if src.read != 8 {
+		t.Errorf("%d offsets read, want no more of a group than needed", src.read)
+	}
+	for limit := 1; limit < 6; limit++ {
+		if got, err := collect(candidates(t.Context(), src, 3, env, limit)); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("pages of %d: %v, %v; want %v", limit, got, err, want)
+		}
+	}
+	if got, err := collect(Candidates(t.Context(), src, 4, env)); err != nil || len(got) != 0 {
+		t.Errorf("another partition: %v, %v", got, err)
+	}
+	for group, err := range Candidates(t.Context(), src, 3, env) {
+		if err != nil || group != "active-old" {
+			t.Errorf("first %q, %v", group, err)
+		}
+		break
+	}
+}
+
+func collect(seq iter.Seq2[string, error]) (list []string, failed error) {
+	for group, err := range seq {
+		if err != nil {
+			failed = err
+			continue
+		}
+		list = append(list, group)
+	}
+	return list, failed
+}
+
+func TestCandidatesFailWhereTheStoreDoes(t *testing.T) {
+	broken := errors.New("disk")
+	if got, err := collect(Candidates(t.Context(), &fakeSource{groups: []string{"a"}, err: broken}, 3, offsets.Env{})); err != broken || got != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got, err := collect(Candidates(ctx, &fakeSource{groups: slices.Repeat([]string{"a"}, 5)}, 3, offsets.Env{})); !errors.Is(err, context.Canceled) || got != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+}
