@@ -22,25 +22,33 @@ const HeaderGeneration = "sk-gen"
 //
 // Compaction removes ownership records, too: a claim's own record goes when it is written again, or when a later claim is
 // there. A reader that comes by later, or that resumes in front of it, meets entries of a claim that it never saw, and
-// must not void them. So the Fence watches for holes in the offsets. While there is none since the last ownership record
-// that was seen, no other can have been there, and the rules above are exact. After a hole, an entry that can only be
-// from a later claim is believed: a higher epoch of the same producer id, a producer id never seen, a higher generation.
-// What is wrongly believed that way was seen and repaired by the owner, further on in the log.
+// must not void them. So the Fence watches for holes in the offsets. While there is none since the last claim that was
+// seen, no other can have been there, and the rules above are exact. After a hole, an entry is void only if it is so for
+// certain: without a producer id, from an epoch below one seen, from a producer id that a claim has replaced, of a
+// generation below one seen. The next claim that is seen makes the rules exact again. What is wrongly believed in
+// between was seen and repaired by the owner, further on in the log.
 type Fence struct {
 	claimed    bool
 	pid        int64
 	epoch      int16
 	generation int64
 	next       int64 // the offset after the last entry shown
-	hole       bool  // offsets are missing since the last ownership record observed
-	// newer: entries of a claim after generation were believed; loose: generation itself was, from a header, and which
-	// producer it belongs to isn't known.
+	hole       bool  // offsets are missing since the last claim seen
+	// newer: entries of an epoch after that of generation were believed. loose: generation itself was, from a header;
+	// which producer it belongs to isn't known.
 	newer, loose bool
-	former       []int64 // producer ids of earlier claims, oldest first
+	former       []int64    // producer ids that a claim has replaced, oldest first
+	believed     []producer // since the hole, others than pid, oldest first
+}
+
+type producer struct {
+	id    int64
+	epoch int16
 }
 
 // formerMax is how many producer ids of earlier claims a Fence remembers. A partition's producer id changes when 32,767
-// epochs are used up or the transactional id expired; only writers of the last change or two can still be running.
+// epochs are used up or the transactional id expired; only writers of the last change or two can still be running. The
+// same number of others is remembered after a hole.
 const formerMax = 8
 
 // Generation is the offset of the ownership record of the current claim; ok is false while none was seen.
@@ -58,8 +66,7 @@ func (f *Fence) Void(e Entry) bool {
 	return !f.currentProducer(e)
 }
 
-// Observe judges an ownership record, and makes it the current claim if it counts; otherwise the result is false. What
-// counts is
+// Observe judges an ownership record, and follows it if it counts; otherwise the result is false. What counts is
 //
 //   - a new claim (o.Claim is -1), unless it comes from a producer id that an earlier claim has already replaced. A lower
 //     epoch of the same producer id does count: a cluster that lets it in has forgotten the higher ones (the embedded
@@ -72,28 +79,54 @@ func (f *Fence) Observe(e Entry, o *Ownership) bool {
 	if e.Transactional || e.ProducerID < 0 || e.ProducerID != o.ProducerID || e.ProducerEpoch != o.ProducerEpoch || o.Claim >= e.Offset {
 		return false
 	}
-	if f.claimed && slices.Contains(f.former, e.ProducerID) {
+	if slices.Contains(f.former, e.ProducerID) {
 		return false
 	}
-	generation := o.Claim
 	if o.Claim < 0 {
-		generation = e.Offset
-	} else if f.claimed {
-		same := e.ProducerID == f.pid && e.ProducerEpoch == f.epoch
-		switch {
-		case o.Claim < f.generation:
-			return false
-		case o.Claim == f.generation:
-			if f.newer || !same && !f.loose {
-				return false
+		f.claim(e)
+		return true
+	}
+	return f.repeat(e, o.Claim)
+}
+
+// claim makes e the current claim.
+func (f *Fence) claim(e Entry) {
+	former := slices.Clone(f.former) // copies of a Fence must not share it
+	if f.claimed {
+		for _, b := range append(slices.Clone(f.believed), producer{f.pid, f.epoch}) {
+			if b.id != e.ProducerID {
+				former = append(former, b.id)
 			}
-		case !f.hole: // the claim that it repeats would have been seen
-			return false
 		}
 	}
-	f.replaceProducer(e)
-	f.claimed, f.generation = true, generation
+	f.former = former[max(0, len(former)-formerMax):]
+	f.believed = nil
+	f.claimed, f.pid, f.epoch, f.generation = true, e.ProducerID, e.ProducerEpoch, e.Offset
 	f.hole, f.newer, f.loose = false, false, false
+}
+
+// repeat judges a claim that was written again. It never makes the rules exact: a later claim may have been taken by
+// compaction, and then this is the repeat of a fenced writer.
+func (f *Fence) repeat(e Entry, generation int64) bool {
+	lower := e.ProducerID == f.pid && e.ProducerEpoch < f.epoch
+	switch {
+	case !f.claimed:
+		f.hole = true // its claim is not here any more
+	case generation < f.generation, generation == f.generation && f.newer:
+		return false
+	case generation == f.generation && !f.loose:
+		return e.ProducerID == f.pid && e.ProducerEpoch == f.epoch
+	case !f.hole: // the claim that it repeats would have been seen
+		return false
+	case lower && f.newer:
+		return false
+	}
+	if f.claimed && e.ProducerID != f.pid {
+		f.believe(producer{f.pid, f.epoch})
+		f.believed = slices.DeleteFunc(slices.Clone(f.believed), func(b producer) bool { return b.id == e.ProducerID })
+	}
+	f.claimed, f.pid, f.epoch, f.generation = true, e.ProducerID, e.ProducerEpoch, generation
+	f.newer, f.loose = false, false
 	return true
 }
 
@@ -106,16 +139,33 @@ func (f *Fence) show(e Entry) {
 }
 
 func (f *Fence) currentProducer(e Entry) bool {
-	if e.ProducerID == f.pid && e.ProducerEpoch == f.epoch {
+	switch {
+	case e.ProducerID == f.pid && e.ProducerEpoch == f.epoch:
 		return true
-	}
-	later := e.ProducerID == f.pid && e.ProducerEpoch > f.epoch ||
-		e.ProducerID >= 0 && e.ProducerID != f.pid && !slices.Contains(f.former, e.ProducerID)
-	if !f.hole || !later {
+	case !f.hole || e.ProducerID < 0 || slices.Contains(f.former, e.ProducerID):
+		return false
+	case e.ProducerID != f.pid:
+		return f.believe(producer{e.ProducerID, e.ProducerEpoch})
+	case e.ProducerEpoch < f.epoch:
 		return false
 	}
-	f.replaceProducer(e)
+	f.epoch = e.ProducerEpoch
 	f.newer, f.loose = !f.loose, false
+	return true
+}
+
+// believe remembers another producer than pid, unless a later epoch of it was seen.
+func (f *Fence) believe(p producer) bool {
+	i := slices.IndexFunc(f.believed, func(b producer) bool { return b.id == p.id })
+	if i >= 0 && p.epoch <= f.believed[i].epoch {
+		return p.epoch == f.believed[i].epoch
+	}
+	believed := slices.Clone(f.believed)
+	if i >= 0 {
+		believed = slices.Delete(believed, i, i+1)
+	}
+	believed = append(believed, p)
+	f.believed = believed[max(0, len(believed)-formerMax):]
 	return true
 }
 
@@ -130,7 +180,7 @@ func (f *Fence) currentGeneration(e Entry) bool {
 		return false
 	}
 	f.generation = g
-	f.newer, f.loose = false, !f.newer
+	f.newer, f.loose = false, true
 	return true
 }
 
@@ -143,21 +193,11 @@ func entryGeneration(e Entry) (int64, bool) {
 	return 0, false
 }
 
-func (f *Fence) replaceProducer(e Entry) {
-	if f.claimed && f.pid != e.ProducerID {
-		f.former = append(slices.Clone(f.former), f.pid) // cloned: copies of a Fence must not share it
-		if n := len(f.former); n > formerMax {
-			f.former = f.former[n-formerMax:]
-		}
-	}
-	f.pid, f.epoch = e.ProducerID, e.ProducerEpoch
-}
-
 // The bytes of a Fence, for a projection to keep with the position they belong to:
 //
 //	int8 flags (1 claimed, 2 hole, 4 newer, 8 loose), int64 producer id, int16 epoch, int64 generation, int64 next,
-//	then an int64 per former producer id
-const fenceBytesMin = 1 + 8 + 2 + 8 + 8
+//	int8 number of former producer ids, an int64 for each,
+//	int8 number of believed producers, int64 id and int16 epoch for each
 
 // AppendTo appends the bytes of f to dst.
 func (f *Fence) AppendTo(dst []byte) []byte {
@@ -167,34 +207,46 @@ func (f *Fence) AppendTo(dst []byte) []byte {
 			flags |= 1 << i
 		}
 	}
-	dst = append(dst, flags)
-	dst = binary.BigEndian.AppendUint64(dst, uint64(f.pid))
-	dst = binary.BigEndian.AppendUint16(dst, uint16(f.epoch))
-	dst = binary.BigEndian.AppendUint64(dst, uint64(f.generation))
-	dst = binary.BigEndian.AppendUint64(dst, uint64(f.next))
+	w := writer{b: append(dst, flags)}
+	w.int64(f.pid)
+	w.int16(f.epoch)
+	w.int64(f.generation)
+	w.int64(f.next)
+	w.int8(int8(len(f.former)))
 	for _, id := range f.former {
-		dst = binary.BigEndian.AppendUint64(dst, uint64(id))
+		w.int64(id)
 	}
-	return dst
+	w.int8(int8(len(f.believed)))
+	for _, b := range f.believed {
+		w.int64(b.id)
+		w.int16(b.epoch)
+	}
+	return w.b
 }
 
 // DecodeFence reads what AppendTo wrote; the error wraps ErrCorrupt.
 func DecodeFence(b []byte) (Fence, error) {
-	if n := len(b) - fenceBytesMin; n < 0 || n%8 != 0 || n/8 > formerMax || b[0] >= 1<<4 {
+	r := newReader(b)
+	flags := r.Int8()
+	f := Fence{claimed: flags&1 != 0, hole: flags&2 != 0, newer: flags&4 != 0, loose: flags&8 != 0}
+	f.pid, f.epoch = r.Int64(), r.Int16()
+	f.generation, f.next = r.Int64(), r.Int64()
+	count := func() int8 {
+		n := r.Int8()
+		if n < 0 || n > formerMax {
+			r.fail()
+			return 0
+		}
+		return n
+	}
+	for range count() {
+		f.former = append(f.former, r.Int64())
+	}
+	for range count() {
+		f.believed = append(f.believed, producer{r.Int64(), r.Int16()})
+	}
+	if r.bad() || len(r.Src) > 0 || flags&^0xf != 0 {
 		return Fence{}, fmt.Errorf("%w: fence of %d bytes", ErrCorrupt, len(b))
-	}
-	f := Fence{
-		claimed:    b[0]&1 != 0,
-		hole:       b[0]&2 != 0,
-		newer:      b[0]&4 != 0,
-		loose:      b[0]&8 != 0,
-		pid:        int64(binary.BigEndian.Uint64(b[1:])),
-		epoch:      int16(binary.BigEndian.Uint16(b[9:])),
-		generation: int64(binary.BigEndian.Uint64(b[11:])),
-		next:       int64(binary.BigEndian.Uint64(b[19:])),
-	}
-	for b = b[fenceBytesMin:]; len(b) > 0; b = b[8:] {
-		f.former = append(f.former, int64(binary.BigEndian.Uint64(b)))
 	}
 	return f, nil
 }
