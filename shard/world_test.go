@@ -285,7 +285,7 @@ func (oneTopic) Topic(name string) (streams.Topic, bool) {
 }
 func (oneTopic) Version() int64 { return 1 }
 
-// replica is one host over the shared log.
+// node is one replica: a host over the log that all share.
 type node struct {
 	*Host
 	m     *fakeMembership
@@ -297,39 +297,45 @@ type node struct {
 func inWorld(t *testing.T, n int32, test func(t *testing.T, log *eventlog.Fake, start func(id int32) *node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		log := eventlog.NewFake(eventlog.FakeOptions{Partitions: n})
-		var stops []func()
-		start := func(id int32) *node {
-			store, m := newModelStore(n), newFakeMembership()
-			cfg := streams.DefaultConfig()
-			cfg.InitialRebalanceDelay = 0
-			h := New(Config{
-				Log: log, Store: store, Membership: m, Self: eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: id, Instance: string(rune(0x61 + id))},
-				Topics:      func() streams.Topics { return oneTopic{} },
-				GroupConfig: func(string) streams.Config { return cfg },
-				Offsets:     offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: retention},
-			})
-			ctx, cancel := context.WithCancel(t.Context())
-			var wg sync.WaitGroup
-			wg.Add(2)
-			go func() { defer wg.Done(); _ = log.Follow(ctx, store) }()
-			go func() { defer wg.Done(); _ = h.Run(ctx) }()
-			r := &node{Host: h, m: m, store: store, stop: sync.OnceFunc(func() { cancel(); wg.Wait() })}
-			stops = append(stops, r.stop)
-			return r
-		}
-		defer func() {
-			for _, stop := range stops {
-				stop()
-			}
-			log.Close()
-		}()
+		log, start, end := newReplicas(t.Context(), n)
+		defer end()
 		test(t, log, start)
 	})
 }
 
+// newReplicas makes a log of n partitions and a function that starts replicas over it; end stops them all. In a bubble.
+func newReplicas(ctx context.Context, n int32) (log *eventlog.Fake, start func(id int32) *node, end func()) {
+	log = eventlog.NewFake(eventlog.FakeOptions{Partitions: n})
+	var stops []func()
+	start = func(id int32) *node {
+		store, m := newModelStore(n), newFakeMembership()
+		cfg := streams.DefaultConfig()
+		cfg.InitialRebalanceDelay = 0
+		h := New(Config{
+			Log: log, Store: store, Membership: m, Self: eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: id, Instance: string(rune('a' + id))},
+			Topics:      func() streams.Topics { return oneTopic{} },
+			GroupConfig: func(string) streams.Config { return cfg },
+			Offsets:     offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: retention},
+		})
+		ctx, cancel := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		wg.Add(2)
+		go func() { defer wg.Done(); _ = log.Follow(ctx, store) }()
+		go func() { defer wg.Done(); _ = h.Run(ctx) }()
+		r := &node{Host: h, m: m, store: store, stop: sync.OnceFunc(func() { cancel(); wg.Wait() })}
+		stops = append(stops, r.stop)
+		return r
+	}
+	return log, start, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		log.Close()
+	}
+}
+
 // serving starts a replica that owns all partitions with a lease of an hour.
-func serving(t *testing.T, log *eventlog.Fake, start func(int32) *node) *node {
+func serving(t failer, log *eventlog.Fake, start func(int32) *node) *node {
 	t.Helper()
 	r := start(0)
 	for p := range log.Identity().Partitions {
@@ -339,7 +345,14 @@ func serving(t *testing.T, log *eventlog.Fake, start func(int32) *node) *node {
 	return r
 }
 
-func (r *node) awaitServing(t *testing.T) {
+// failer is a *testing.T or a *rapid.T.
+type failer interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+func (r *node) awaitServing(t failer) {
 	t.Helper()
 	for range 1000 {
 		if r.Pending() == 0 && r.OwnedCount() > 0 {
