@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -119,5 +120,25 @@ func TestBootstrapIsAKafka(t *testing.T) {
 	}
 	if again := Bootstrap(t); again != b {
 		t.Errorf("a second call started another cluster: %s and %s", b, again)
+	}
+}
+
+// TestOthersLeaveOurFolderAlone: another test binary removes the working folders of the dead, and a garbage
+// collection here must not make us look dead.
+func TestOthersLeaveOurFolderAlone(t *testing.T) {
+	dir, err := workDir("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		runtime.GC()
+	}
+	unlock, ok, err := tryLockFile(filepath.Join(filepath.Dir(dir), "alive"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok {
+		unlock()
+		t.Errorf("%s looks as if this process were dead", filepath.Dir(dir))
 	}
 }

@@ -141,7 +141,20 @@ func (p *process) waitFor(what string, timeout time.Duration, cond func() (bool,
 	}
 }
 
+// tail is the end of an output. A client whose broker is away says so many times a second; that is left out.
 func tail(s string) string {
+	var kept strings.Builder
+	left := 0
+	for line := range strings.Lines(s) {
+		if strings.Contains(line, "could not be established. Node may not be available") || strings.HasSuffix(line, "disconnected (org.apache.kafka.clients.NetworkClient)\n") {
+			left++
+			continue
+		}
+		kept.WriteString(line)
+	}
+	if s = kept.String(); left > 0 {
+		s += fmt.Sprintf("(%d lines about connections that could not be established are left out)\n", left)
+	}
 	if len(s) <= shownOnFailure {
 		return s
 	}

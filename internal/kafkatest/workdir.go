@@ -30,8 +30,7 @@ var workRoot = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// never unlocked: the kernel does it when the process ends
-	if _, err := lockFile(filepath.Join(tmpDir, "alive")); err != nil {
+	if workRootUnlock, err = lockFile(filepath.Join(tmpDir, "alive")); err != nil {
 		return "", err
 	}
 	dir := filepath.Join(tmp, workdirPrefix+strconv.Itoa(os.Getpid()))
@@ -40,6 +39,10 @@ var workRoot = sync.OnceValues(func() (string, error) {
 	}
 	return dir, nil
 })
+
+// workRootUnlock is never called: the kernel unlocks when the process ends. It is kept because a file that nothing
+// refers to is closed by the garbage collector, and its lock is gone.
+var workRootUnlock func()
 
 // workDir makes a new folder in workRoot; name is a hint for people who look there.
 func workDir(name string) (string, error) {
