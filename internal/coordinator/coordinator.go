@@ -25,9 +25,9 @@ type Shards interface {
 
 	Heartbeat(ctx context.Context, c shard.Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest) (*kmsg.StreamsGroupHeartbeatResponse, error)
 	Describe(ctx context.Context, group string) (kmsg.StreamsGroupDescribeResponseGroup, error)
-	Commit(ctx context.Context, group, member string, epoch int32, instance *string, version int16, c offsets.Commit) (*kmsg.OffsetCommitResponse, error)
+	Commit(ctx context.Context, c offsets.Commit, member string, epoch int32, instance *string) (*kmsg.OffsetCommitResponse, error)
 	Fetch(ctx context.Context, group *kmsg.OffsetFetchRequestGroup, requireStable bool) (kmsg.OffsetFetchResponseGroup, error)
-	DeleteOffsets(ctx context.Context, r *kmsg.OffsetDeleteRequest, judge func(topic string, partition int32) int16) (*kmsg.OffsetDeleteResponse, error)
+	DeleteOffsets(ctx context.Context, req *kmsg.OffsetDeleteRequest, judge func(topic string, partition int32) int16) (*kmsg.OffsetDeleteResponse, error)
 	DeleteGroup(ctx context.Context, group string) error
 	List(ctx context.Context) ([]shard.Listed, error)
 }
@@ -65,7 +65,10 @@ type Coordinator struct {
 	barriers   barriers
 }
 
-var _ Service = (*Coordinator)(nil)
+var (
+	_ Service = (*Coordinator)(nil)
+	_ Shards  = (*shard.Host)(nil)
+)
 
 // New returns a coordinator. cfg.Topics must be running before the first request.
 func New(cfg Config) *Coordinator {

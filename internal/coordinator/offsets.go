@@ -45,7 +45,7 @@ func (c *Coordinator) OffsetCommit(ctx context.Context, _ Caller, r *kmsg.Offset
 	if commit.Decided() {
 		return commit.Response()
 	}
-	resp, err := c.shards.Commit(ctx, r.Group, r.MemberID, r.Generation, r.InstanceID, r.Version, commit)
+	resp, err := c.shards.Commit(ctx, commit, r.MemberID, r.Generation, r.InstanceID)
 	if err != nil {
 		return commit.Fail(c.failed("OffsetCommit", r.Group, err, "member", r.MemberID, "epoch", r.Generation).Code)
 	}

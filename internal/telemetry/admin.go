@@ -29,6 +29,7 @@ type Check struct {
 // Admin is the HTTP server for operators.
 type Admin struct {
 	server *http.Server
+	mux    *http.ServeMux
 	ln     net.Listener
 	log    *slog.Logger
 
@@ -43,8 +44,8 @@ func ListenAdmin(address string, metrics *Metrics, log *slog.Logger) (*Admin, er
 	if err != nil {
 		return nil, fmt.Errorf("--admin-listen: %w", err)
 	}
-	a := &Admin{ln: ln, log: log}
 	mux := http.NewServeMux()
+	a := &Admin{ln: ln, log: log, mux: mux}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, "ok\n") })
 	mux.HandleFunc("GET /readyz", a.ready)
 	if metrics != nil {
@@ -59,6 +60,9 @@ func ListenAdmin(address string, metrics *Metrics, log *slog.Logger) (*Admin, er
 	}
 	return a, nil
 }
+
+// Handle adds a page; pattern is that of http.ServeMux.
+func (a *Admin) Handle(pattern string, h http.Handler) { a.mux.Handle(pattern, h) }
 
 // Addr is the address that is listened on.
 func (a *Admin) Addr() net.Addr { return a.ln.Addr() }

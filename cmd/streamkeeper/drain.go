@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/internal/telemetry"
+	"streamkeeper/shard"
+)
+
+// readyLook is how often a starting replica looks whether it serves.
+const readyLook = 50 * time.Millisecond
+
+// serve runs the parts until ctx ends or one of them can't go on, then hands over and stops. ready is called once.
+func (r *replica) serve(ctx context.Context, p *parts, ready func()) error {
+	// Everything below lives longer than ctx: after the signal shards serve on until a successor has claimed them.
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	var running []chan struct{}
+	start := func(what string, f func(context.Context) error) {
+		done := make(chan struct{})
+		running = append(running, done)
+		go func() {
+			defer close(done)
+			if err := f(life); err != nil && life.Err() == nil {
+				end(fmt.Errorf("%s: %w", what, err))
+			}
+		}()
+	}
+	start("the record log", func(ctx context.Context) error { return p.log.Follow(ctx, p.store) })
+	start("topics", func(ctx context.Context) error { p.topics.Run(ctx); return nil })
+	start("ownership of shards", p.host.Run)
+	start("cleanup", p.cycle.Run)
+	start("gateway", p.gateway.Run)
+
+	look := time.NewTicker(readyLook)
+	defer look.Stop()
+	for waiting := true; waiting; {
+		select {
+		case <-ctx.Done():
+			waiting = false
+		case <-life.Done():
+			waiting = false
+		case <-look.C:
+			if p.ready() == nil {
+				ready()
+				waiting = false
+			}
+		}
+	}
+	select {
+	case <-ctx.Done():
+		r.drain(p)
+	case <-life.Done():
+	}
+	failed := context.Cause(life)
+	end(nil)
+	for _, done := range running {
+		<-done
+	}
+	if errors.Is(failed, context.Canceled) {
+		return nil
+	}
+	return failed
+}
+
+// drain hands the shards over and lets requests under way finish, within the shutdown time-out.
+func (r *replica) drain(p *parts) {
+	begun := time.Now()
+	r.log.Info("stopping", "timeout", r.flags.ShutdownTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), r.flags.ShutdownTimeout)
+	defer cancel()
+	handing, done := context.WithTimeout(ctx, max(r.flags.ShutdownTimeout-releaseReserve, time.Second))
+	defer done()
+	p.membership.handOver(handing, done)
+	if err := p.host.Shutdown(handing); err != nil && !errors.Is(err, context.Canceled) {
+		r.log.Warn("the ownership group was not left in order; shards move when the session time-out is over", "err", err)
+	}
+	if err := p.gateway.Close(ctx); err != nil {
+		r.log.Warn("connections were cut", "err", err)
+	}
+	r.log.Info("stopped", "duration", time.Since(begun))
+}
+
+// handover is the membership with one thing more: where no other replica is there, nobody will claim the shards, and a stop
+// need not wait for it.
+type handover struct {
+	*shard.KafkaMembership
+	alone bool
+	stop  context.CancelFunc
+}
+
+// handOver looks who else is there; stop ends the wait for successors.
+func (h *handover) handOver(ctx context.Context, stop context.CancelFunc) {
+	members, err := h.Members(ctx)
+	h.alone, h.stop = err == nil && len(members) <= 1, stop
+}
+
+// Leave leaves the group.
+func (h *handover) Leave(ctx context.Context) error {
+	err := h.KafkaMembership.Leave(ctx)
+	if h.alone && h.stop != nil {
+		h.stop()
+	}
+	return err
+}
+
+// close takes down what was made, the last first.
+func (p *parts) close() {
+	if p.gateway != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // drained before, or never used
+		_ = p.gateway.Close(ctx)
+	}
+	if p.log != nil {
+		p.log.Close()
+	}
+	if p.store != nil {
+		_ = p.store.Close()
+	}
+	if p.upstream != nil {
+		p.upstream.Close()
+	}
+}
+
+// checks are what /readyz asks.
+func (p *parts) checks() []telemetry.Check {
+	return []telemetry.Check{
+		{Name: "record log", Ready: p.logRead},
+		{Name: "ownership group", Ready: p.joined},
+		{Name: "shards", Ready: p.shardsServed},
+	}
+}
+
+func (p *parts) logRead() error {
+	behind := 0
+	for q := range p.host.Partitions() {
+		if err := p.store.Err(q); err != nil && !errors.Is(err, eventlog.ErrRefused) {
+			return fmt.Errorf("partition %d: %w", q, err)
+		}
+		if p.store.Err(q) == nil && !p.store.AtEnd(q) {
+			behind++
+		}
+	}
+	if behind > 0 {
+		return fmt.Errorf("reading, %d of %d partitions are not at their end", behind, p.host.Partitions())
+	}
+	return nil
+}
+
+func (p *parts) joined() error {
+	if !p.membership.LeaseValid() {
+		return errors.New("not joined")
+	}
+	return nil
+}
+
+func (p *parts) shardsServed() error {
+	if n := p.host.Pending(); n > 0 {
+		return fmt.Errorf("%d assigned shards are not served yet", n)
+	}
+	return nil
+}
+
+// ready is nil where every check is.
+func (p *parts) ready() error {
+	for _, c := range p.checks() {
+		if err := c.Ready(); err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"streamkeeper/internal/admin"
+)
+
+// connection are the flags of the commands that ask a running cluster.
+type connection struct {
+	BootstrapServers []string      `name:"bootstrap-servers" default:"127.0.0.1:9292" placeholder:"HOST:PORT,…" help:"streamkeeper, or any cluster that coordinates streams groups."`
+	Timeout          time.Duration `name:"timeout" default:"30s" help:"How long to try."`
+}
+
+// errTimeout is the cause of a context that --timeout ended.
+var errTimeout = errors.New("no answer in time")
+
+// with runs f with a client, and with a context that --timeout bounds.
+func (c *connection) with(ctx context.Context, f func(context.Context, *admin.Client) error) error {
+	a, err := admin.New(c.BootstrapServers)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	bounded, cancel := context.WithTimeoutCause(ctx, c.Timeout, errTimeout)
+	defer cancel()
+	err = f(bounded, a)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("%v within %v from %v: %w", errTimeout, c.Timeout, c.BootstrapServers, err)
+	}
+	return err
+}
+
+// output is the --output flag.
+type output struct {
+	Output string `name:"output" short:"o" enum:"text,json" default:"text" help:"${enum}."`
+}
+
+func (o output) write(w io.Writer, v any, text func(io.Writer) error) error {
+	if o.Output == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(v)
+	}
+	return text(w)
+}
+
+type listCmd struct {
+	connection
+	output
+	State []string `name:"state" placeholder:"STATE" help:"Only groups in this state (Empty, NotReady, Assigning, Reconciling, Stable); repeatable."`
+}
+
+func (l *listCmd) Run(ctx context.Context, s *stdio) error {
+	return l.with(ctx, func(ctx context.Context, a *admin.Client) error {
+		groups, err := a.List(ctx, l.State)
+		if err != nil {
+			return err
+		}
+		if groups == nil {
+			groups = []admin.Listed{}
+		}
+		return l.write(s.out, groups, func(w io.Writer) error { return admin.WriteList(w, groups) })
+	})
+}
+
+type describeCmd struct {
+	connection
+	output
+	Group string `arg:"" help:"The group: the application.id of the Streams application."`
+}
+
+func (d *describeCmd) Run(ctx context.Context, s *stdio) error {
+	return d.with(ctx, func(ctx context.Context, a *admin.Client) error {
+		description, err := a.Describe(ctx, d.Group)
+		if err != nil {
+			return err
+		}
+		return d.write(s.out, description, description.WriteText)
+	})
+}
+
+type deleteCmd struct {
+	connection
+	Groups []string `arg:"" name:"group" help:"The groups; they must have no members."`
+}
+
+func (d *deleteCmd) Run(ctx context.Context, s *stdio) error {
+	return d.with(ctx, func(ctx context.Context, a *admin.Client) error {
+		var errs []error
+		for _, group := range d.Groups {
+			if err := a.Delete(ctx, group); err != nil {
+				errs = append(errs, fmt.Errorf("group %s: %w", group, err))
+				continue
+			}
+			fmt.Fprintf(s.out, "deleted %s\n", group)
+		}
+		return errors.Join(errs...)
+	})
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/internal/admin"
+	"streamkeeper/internal/inspect"
+)
+
+type logCmd struct {
+	connection
+	LogTopic  string  `name:"log-topic" default:"__streams_groups" help:"The record log."`
+	JSON      bool    `name:"json" help:"JSON, one object a line, records as kafka-dump-log decodes them."`
+	Group     string  `name:"group" placeholder:"GROUP" help:"Only records of this group."`
+	Partition []int32 `name:"partition" placeholder:"N" help:"Only this partition; repeatable."`
+	Follow    bool    `name:"follow" short:"f" help:"Go on with what is written from now on."`
+	Segments  string  `name:"segments" placeholder:"DIR" type:"path" help:"Write the batches as segment files for kafka-dump-log --offsets-decoder instead."`
+}
+
+func (l *logCmd) Run(ctx context.Context, s *stdio) error {
+	if l.Segments != "" && (l.Follow || l.JSON || l.Group != "") {
+		return fmt.Errorf("--segments copies whole batches: --follow, --json and --group do not go with it")
+	}
+	a, err := admin.New(l.BootstrapServers)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	bounded, cancel := context.WithTimeoutCause(ctx, l.Timeout, errTimeout)
+	defer cancel()
+	r, err := inspect.NewReader(bounded, a.Kafka(), l.LogTopic)
+	if err != nil {
+		return err
+	}
+	bounds, err := r.Bounds(bounded)
+	if err != nil {
+		return err
+	}
+	partitions, err := l.partitions(r)
+	if err != nil {
+		return err
+	}
+	if l.Segments != "" {
+		return l.writeSegments(ctx, s.out, r, bounds, partitions)
+	}
+	return l.print(ctx, s.out, r, bounds, partitions)
+}
+
+// partitions are those that are read: of a group only the one that it lives in.
+func (l *logCmd) partitions(r *inspect.Reader) ([]int32, error) {
+	all := r.Partitions()
+	for _, p := range l.Partition {
+		if !slices.Contains(all, p) {
+			return nil, fmt.Errorf("--partition %d: topic %s has partitions 0 to %d", p, l.LogTopic, len(all)-1)
+		}
+	}
+	if l.Group != "" {
+		own := eventlog.Partition(l.Group, int32(len(all)))
+		if len(l.Partition) > 0 && !slices.Contains(l.Partition, own) {
+			return nil, fmt.Errorf("--partition: group %s lives in partition %d", l.Group, own)
+		}
+		return []int32{own}, nil
+	}
+	if len(l.Partition) > 0 {
+		return slices.Compact(slices.Sorted(slices.Values(l.Partition))), nil
+	}
+	return all, nil
+}
+
+func (l *logCmd) print(ctx context.Context, out io.Writer, r *inspect.Reader, bounds map[int32]inspect.Bounds, partitions []int32) error {
+	w := bufio.NewWriter(out)
+	defer w.Flush()
+	if !l.JSON {
+		fmt.Fprintln(w, inspect.TextHeader)
+	}
+	decoders := map[int32]*inspect.Decoder{}
+	positions := map[int32]int64{}
+	show := func(p int32, b inspect.Batch) error {
+		entries, err := b.Entries(p, positions[p])
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			line := decoders[p].Line(e)
+			if l.Group != "" && line.Group() != l.Group {
+				continue
+			}
+			if l.JSON {
+				err = line.WriteJSON(w)
+			} else {
+				err = line.WriteText(w)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		positions[p] = b.LastOffset + 1
+		return nil
+	}
+	for _, p := range partitions {
+		decoders[p] = &inspect.Decoder{Partition: p}
+		positions[p] = bounds[p].Start
+		if err := r.Read(ctx, p, bounds[p].Start, bounds[p].End, func(b inspect.Batch) error { return show(p, b) }); err != nil {
+			return err
+		}
+		positions[p] = max(positions[p], bounds[p].End)
+	}
+	if !l.Follow {
+		return w.Flush()
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	from := map[int32]int64{}
+	for p, o := range positions {
+		from[p] = o
+	}
+	return r.Follow(ctx, from, func(p int32, b inspect.Batch) error {
+		if err := show(p, b); err != nil {
+			return err
+		}
+		return w.Flush()
+	})
+}
+
+func (l *logCmd) writeSegments(ctx context.Context, out io.Writer, r *inspect.Reader, bounds map[int32]inspect.Bounds, partitions []int32) error {
+	files, err := inspect.NewSegments(l.Segments, l.LogTopic)
+	if err != nil {
+		return err
+	}
+	defer files.Close()
+	for _, p := range partitions {
+		if err := r.Read(ctx, p, bounds[p].Start, bounds[p].End, func(b inspect.Batch) error { return files.Write(p, b) }); err != nil {
+			return err
+		}
+	}
+	if err := files.Close(); err != nil {
+		return err
+	}
+	for _, f := range files.Files {
+		fmt.Fprintln(out, f)
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+// Command streamkeeper is the Kafka Streams group coordinator (KIP-1071) in front of a Kafka-compatible cluster.
+//
+//	serve.go replica.go drain.go metrics.go  one replica: wiring, its end, what it measures
+//	dev.go                                   the same with an embedded log
+//	groups.go                                list, describe, delete: streams groups, over Kafka's protocol
+//	log.go shards.go                         the record log, over the network
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"streamkeeper/internal/config"
+)
+
+// cli is the command line. Every flag can also be given in the file of --config, or in the environment.
+type cli struct {
+	Config kong.ConfigFlag `name:"config" placeholder:"FILE" help:"YAML file with the names of flags as keys."`
+
+	Serve    serveCmd    `cmd:"" help:"One replica in front of a cluster."`
+	Dev      devCmd      `cmd:"" help:"The same with an embedded log on local disk: nothing else to install."`
+	List     listCmd     `cmd:"" help:"List streams groups."`
+	Describe describeCmd `cmd:"" help:"Show a streams group: state, members, tasks, offsets and lag."`
+	Delete   deleteCmd   `cmd:"" help:"Delete streams groups that have no members."`
+	Log      logCmd      `cmd:"" help:"Print the record log, decoded, one record a line."`
+	Shards   shardsCmd   `cmd:"" help:"Show which replica owns which shard."`
+	Version  versionCmd  `cmd:"" help:"Print the version."`
+}
+
+// Exit codes: 1 for what went wrong, 2 for a command line that can't be understood.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+func main() {
+	// The first signal ends the context; stop gives the second one its usual effect, so that a stop that hangs can be ended.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is main without the process: what it returns is the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	exited := -1
+	parser, err := kong.New(&cli{}, kong.Name("streamkeeper"),
+		kong.Description("The Kafka Streams group coordinator (KIP-1071) as a service in front of any Kafka-compatible cluster."),
+		kong.Configuration(config.Load), kong.DefaultEnvars(config.EnvPrefix), kong.UsageOnError(),
+		kong.Writers(stdout, stderr), kong.Exit(func(code int) { exited = code }),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(&stdio{out: stdout, err: stderr}))
+	if err != nil {
+		fmt.Fprintln(stderr, "streamkeeper:", err)
+		return exitFailure
+	}
+	command, err := parser.Parse(args)
+	if exited >= 0 { // --help
+		return exited
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "streamkeeper:", err)
+		fmt.Fprintln(stderr, "Try: streamkeeper --help")
+		return exitUsage
+	}
+	if err := command.Run(); err != nil && !(errors.Is(err, context.Canceled) && ctx.Err() != nil) {
+		fmt.Fprintln(stderr, "streamkeeper:", err)
+		return exitFailure
+	}
+	return 0
+}
+
+// stdio is where commands write to.
+type stdio struct{ out, err io.Writer }

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"streamkeeper/cleanup"
+	"streamkeeper/internal/telemetry"
+	"streamkeeper/shard"
+)
+
+// registerMetrics puts the counters of the parts behind /metrics. Names are Kafka's where Kafka has one
+// (group-coordinator-metrics), with the namespace before and Prometheus' endings behind.
+func registerMetrics(m *telemetry.Metrics, p *parts) error {
+	host := func(f func(shard.Stats) int64) func() []telemetry.Reading {
+		return func() []telemetry.Reading { return telemetry.Read(f(p.host.Stats())) }
+	}
+	sweep := func(f func(cleanup.Stats) int64) func() []telemetry.Reading {
+		return func() []telemetry.Reading { return telemetry.Read(f(p.cycle.Stats())) }
+	}
+	return errors.Join(
+		m.Counter("offset.commit", "Offsets committed.", host(func(s shard.Stats) int64 { return s.OffsetCommits })),
+		m.Counter("offset.expiration", "Committed offsets that expired.", host(func(s shard.Stats) int64 { return s.OffsetExpirations })),
+		m.Counter("offset.deletion", "Committed offsets that were deleted on request.", host(func(s shard.Stats) int64 { return s.OffsetDeletions })),
+		m.Counter("streams.group.rebalance", "Group epochs bumped by heartbeats.", host(func(s shard.Stats) int64 { return s.Rebalances })),
+		m.Gauge("num.partitions", "Shards of this replica by state.", func() []telemetry.Reading {
+			s := p.host.Stats()
+			return []telemetry.Reading{
+				{Value: int64(s.Owned), Attributes: []string{"state", "active"}},
+				{Value: int64(s.Pending), Attributes: []string{"state", "loading"}},
+			}
+		}),
+		m.Counter("shard.requests", "Requests that shards ran.", host(func(s shard.Stats) int64 { return s.Requests })),
+		m.Counter("shard.records", "Records that shards appended.", host(func(s shard.Stats) int64 { return s.Records })),
+		m.Counter("shard.barriers", "Appends made only to prove that this replica still owned the shard.", host(func(s shard.Stats) int64 { return s.Barriers })),
+		m.Counter("shard.claims", "Shards claimed.", host(func(s shard.Stats) int64 { return s.Claims })),
+		m.Counter("shard.claims.failed", "Claims that failed.", host(func(s shard.Stats) int64 { return s.ClaimsFailed })),
+		m.Counter("shard.appends.failed", "Appends that were refused or whose outcome stayed unknown.", host(func(s shard.Stats) int64 { return s.AppendsFailed })),
+		m.Counter("shard.overloaded", "Requests refused because too many waited.", host(func(s shard.Stats) int64 { return s.Overloaded })),
+		m.Counter("shard.panics", "Handlers that panicked; each is a bug.", host(func(s shard.Stats) int64 { return s.Panics })),
+		m.Counter("shard.apply.failed", "Records of our own that could not be applied; each is a bug.", host(func(s shard.Stats) int64 { return s.ApplyFailed })),
+		m.Counter("shard.groups.hydrated", "Groups read into memory.", host(func(s shard.Stats) int64 { return s.Hydrated })),
+		m.Counter("shard.groups.evicted", "Groups that left memory.", host(func(s shard.Stats) int64 { return s.Evicted })),
+		m.Counter("shard.timers.fired", "Session, rebalance and initial delay timers that fired.", host(func(s shard.Stats) int64 { return s.TimersFired })),
+		m.Counter("shard.lease.refusals", "Answers withheld because the lease was over.", host(func(s shard.Stats) int64 { return s.LeaseRefusals })),
+		m.Counter("cleanup.cycles", "Cleanup cycles.", sweep(func(s cleanup.Stats) int64 { return s.Cycles })),
+		m.Counter("cleanup.groups.removed", "Empty groups removed.", sweep(func(s cleanup.Stats) int64 { return s.GroupsRemoved })),
+		m.Counter("cleanup.failures", "Groups and shards that a cleanup cycle could not judge.", sweep(func(s cleanup.Stats) int64 { return s.Failures })),
+		registerProjection(m, p.store),
+	)
+}
+
+// shardsHandler answers how far this replica has read each partition.
+func (p *parts) shardsHandler(node int32) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		st := shardStatus{NodeID: node}
+		for q := range p.host.Partitions() {
+			s := shardPosition{Partition: q, Serving: p.host.Owns(q), Position: p.store.Applied(q)}
+			if err := p.store.Err(q); err != nil {
+				s.Error = err.Error()
+			}
+			st.Shards = append(st.Shards, s)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(st)
+	})
+}

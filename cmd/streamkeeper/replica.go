@@ -1,0 +1,286 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.opentelemetry.io/otel/attribute"
+
+	"streamkeeper/cleanup"
+	"streamkeeper/eventlog"
+	"streamkeeper/internal/config"
+	"streamkeeper/internal/coordinator"
+	"streamkeeper/internal/gateway"
+	"streamkeeper/internal/telemetry"
+	"streamkeeper/projection"
+	"streamkeeper/shard"
+	"streamkeeper/shard/offsets"
+	"streamkeeper/shard/streams"
+)
+
+const (
+	// upstreamTry is how long one attempt to reach the cluster may take, and so how often a start that waits says so.
+	upstreamTry = 10 * time.Second
+	// heartbeatsPerSession is how many heartbeats fit an ownership session: three may be lost before the shards are.
+	heartbeatsPerSession = 6
+	// releaseReserve is kept of the shutdown time-out for what comes after the shards are handed over.
+	releaseReserve = 3 * time.Second
+)
+
+// replica is one replica before it runs.
+type replica struct {
+	flags    config.Replica
+	eff      config.Effective
+	upstream []string
+	log      *slog.Logger
+}
+
+// running is what is known once it does.
+type running struct {
+	bootstrap string // what applications bootstrap to
+	admin     string // "" for none
+}
+
+// parts are the parts of a running replica, in the order in which they were made.
+type parts struct {
+	upstream   *kgo.Client
+	log        *eventlog.Kafka
+	store      *projection.Store
+	topics     *coordinator.Topics
+	membership *handover
+	host       *shard.Host
+	service    *coordinator.Coordinator
+	gateway    *gateway.Gateway
+	cycle      *cleanup.Cycle
+}
+
+// run makes the parts one after the other, runs them until ctx ends, and takes them down in order. ready is called once
+// the replica serves.
+func (r *replica) run(ctx context.Context, ready func(*running)) error {
+	instance := uuid.NewString()
+	metrics, err := telemetry.NewMetrics()
+	if err != nil {
+		return err
+	}
+	traces, err := telemetry.StartTraces(ctx, r.log, attribute.String("service.version", version()),
+		attribute.String("service.instance.id", instance), attribute.Int("streamkeeper.node.id", int(r.flags.NodeID)))
+	if err != nil {
+		return err
+	}
+	defer r.flush(ctx, traces)
+	if traces.Where != "" {
+		r.log.Info("traces are sent", "to", traces.Where)
+	}
+
+	var adm *telemetry.Admin
+	if r.flags.AdminListen != "" {
+		if adm, err = telemetry.ListenAdmin(r.flags.AdminListen, metrics, r.log); err != nil {
+			return err
+		}
+		defer func() {
+			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			_ = adm.Close(bounded)
+		}()
+		go func() {
+			if err := adm.Serve(); err != nil {
+				r.log.Error("the admin address is not served any more", "err", err)
+			}
+		}()
+	}
+
+	p := &parts{}
+	defer p.close()
+	if err := r.build(ctx, p, traces, metrics, instance); err != nil {
+		return err
+	}
+	if err := registerMetrics(metrics, p); err != nil {
+		return err
+	}
+	if adm != nil {
+		adm.Require(p.checks()...)
+		adm.Handle("GET "+shardsPath, p.shardsHandler(r.flags.NodeID))
+	}
+	now := &running{bootstrap: r.bootstrap(p.gateway)}
+	if adm != nil {
+		now.admin = adm.Addr().String()
+	}
+	return r.serve(ctx, p, func() { ready(now) })
+}
+
+// build makes the parts. It waits for a cluster that can't be reached, and fails where something can't work as it is set.
+func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces, metrics *telemetry.Metrics, instance string) (err error) {
+	tracer := traces.Provider.Tracer("streamkeeper")
+	if r.eff.Listen, err = fixPort(r.eff.Listen); err != nil {
+		return err
+	}
+	node, err := r.node()
+	if err != nil {
+		return err
+	}
+	address := net.JoinHostPort(node.Host, strconv.Itoa(int(node.Port)))
+
+	clientID := kgo.ClientID(fmt.Sprintf("streamkeeper/%d", node.ID))
+	if p.upstream, err = kgo.NewClient(kgo.SeedBrokers(r.upstream...), clientID); err != nil {
+		return fmt.Errorf("--bootstrap-servers: %w", err)
+	}
+	if p.log, err = r.openLog(ctx, p.upstream, eventlog.KafkaConfig{
+		SeedBrokers: r.upstream, ClientOptions: []kgo.Opt{clientID}, Topic: r.flags.LogTopic, Partitions: r.flags.LogPartitions,
+		ReplicationFactor: r.flags.LogReplicationFactor, Logger: r.log, Tracer: tracer,
+	}); err != nil {
+		return err
+	}
+	if p.store, err = projection.Open(projection.Config{
+		Dir: filepath.Join(r.flags.DataDir, "projection"), Identity: p.log.Identity(),
+		DeleteRetention: p.log.Settings().DeleteRetention, Logger: r.log,
+	}); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	p.topics = coordinator.NewTopics(coordinator.TopicsConfig{Client: p.upstream, Logger: r.log})
+
+	membership, err := shard.NewMembership(shard.MembershipConfig{
+		Opts: []kgo.Opt{kgo.SeedBrokers(r.upstream...)}, LogTopic: r.flags.LogTopic, NodeID: node.ID, Address: address,
+		SessionTimeout: r.flags.OwnershipSessionTimeout, HeartbeatInterval: r.flags.OwnershipSessionTimeout / heartbeatsPerSession,
+		Logger: r.log,
+	})
+	if err != nil {
+		return err
+	}
+	p.membership = &handover{KafkaMembership: membership}
+	env := offsets.Env{MetadataBytesMax: r.eff.Kafka.OffsetMetadataBytesMax, Retention: r.eff.Kafka.OffsetsRetention}
+	p.host = shard.New(shard.Config{
+		Log: p.log, Store: p.store, Membership: p.membership,
+		Self:        eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: node.ID, Address: address, Instance: instance},
+		Topics:      p.topics.Snapshot,
+		GroupConfig: func(string) streams.Config { return r.eff.Kafka.Streams },
+		Offsets:     env, Logger: r.log, Tracer: tracer,
+	})
+	p.service = coordinator.New(coordinator.Config{
+		Node: node, LogTopic: r.flags.LogTopic, Shards: p.host, Replicas: p.store.Owners, Topics: p.topics,
+		RequiredTopics: func(group string) ([]string, error) { return storedTopics(p.store, p.host.Partition(group), group) },
+		Foreign:        coordinator.UpstreamGroups{Client: p.upstream},
+		Assignor:       r.eff.Kafka.Streams.Assignor, Logger: r.log,
+	})
+	p.cycle = cleanup.New(cleanup.Config{
+		Interval: r.eff.Kafka.OffsetsRetentionCheckEvery, Logger: r.log, Tracer: tracer,
+		Shards: func() []cleanup.Shard { return sweptShards(p.host, p.store, env) },
+	})
+	p.gateway, err = gateway.New(gateway.Config{
+		Listen: r.eff.Listen, Advertise: address, BrokerPortBase: r.eff.BrokerPortBase, NodeID: node.ID, Upstream: r.upstream,
+		Service: p.service, Logger: r.log, Tracer: tracer, Meter: metrics.Provider().Meter("streamkeeper"),
+	})
+	return err
+}
+
+// node is this replica as clients see it.
+func (r *replica) node() (coordinator.Node, error) {
+	_, port, err := net.SplitHostPort(r.eff.Listen)
+	if err != nil {
+		return coordinator.Node{}, fmt.Errorf("--listen: %w", err)
+	}
+	if r.eff.AdvertisePort > 0 {
+		port = strconv.Itoa(r.eff.AdvertisePort)
+	}
+	n, err := coordinator.ParseNode(r.flags.NodeID, net.JoinHostPort(r.eff.AdvertiseHost, port))
+	if err != nil {
+		return n, fmt.Errorf("--advertise: %w", err)
+	}
+	return n, nil
+}
+
+// fixPort replaces port 0 by a free one: the log and the ownership group name the address before the gateway listens.
+func fixPort(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || port != "0" {
+		return address, err
+	}
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return "", fmt.Errorf("--listen: %w", err)
+	}
+	defer ln.Close()
+	_, port, err = net.SplitHostPort(ln.Addr().String())
+	return net.JoinHostPort(host, port), err
+}
+
+// openLog opens the log, waiting for a cluster that can't be reached. What is wrong with the topic is an error.
+func (r *replica) openLog(ctx context.Context, cl *kgo.Client, cfg eventlog.KafkaConfig) (*eventlog.Kafka, error) {
+	for waiting := false; ; waiting = true {
+		bounded, cancel := context.WithTimeout(ctx, upstreamTry)
+		err := cl.Ping(bounded)
+		var l *eventlog.Kafka
+		if err == nil {
+			if waiting {
+				r.log.Info("the cluster answers", "cluster", r.upstream)
+			}
+			l, err = eventlog.OpenKafka(bounded, cfg)
+		}
+		expired := bounded.Err() != nil
+		if err != nil && !expired && passing(err) {
+			// Refused at once; the next attempt is due when this one's time is over.
+			<-bounded.Done()
+			expired = true
+		}
+		cancel()
+		switch {
+		case err == nil:
+			return l, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case !expired:
+			return nil, err
+		}
+		r.log.Warn("the cluster does not answer, trying again", "cluster", r.upstream, "err", err)
+	}
+}
+
+// passing says that an error of the start may be another one in a while: nobody listens, or a broker is still starting.
+func passing(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) || kgo.IsRetryableBrokerErr(err) || errors.Is(err, kgo.ErrClientClosed)
+}
+
+// bootstrap is the address that applications bootstrap to.
+func (r *replica) bootstrap(g *gateway.Gateway) string {
+	host, port := g.Advertised()
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+// storedTopics names the topics of the topology that the projection holds of a group.
+func storedTopics(store projection.Reader, p int32, group string) ([]string, error) {
+	records, err := store.Group(p, group)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, s := range records {
+		t, ok := s.Record.Value.(*eventlog.Topology)
+		if !ok {
+			continue
+		}
+		for _, sub := range t.Subtopologies {
+			names = append(append(names, sub.SourceTopics...), sub.RepartitionSinkTopics...)
+			for _, info := range append(append([]eventlog.TopicInfo(nil), sub.RepartitionSourceTopics...), sub.StateChangelogTopics...) {
+				names = append(names, info.Name)
+			}
+		}
+	}
+	return names, nil
+}
+
+// flush sends the last spans.
+func (r *replica) flush(ctx context.Context, traces *telemetry.Traces) {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseReserve)
+	defer cancel()
+	if err := traces.Shutdown(bounded); err != nil {
+		r.log.Warn("the last traces are not delivered", "err", err)
+	}
+}

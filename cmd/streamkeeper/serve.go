@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"streamkeeper/internal/config"
+	"streamkeeper/internal/telemetry"
+)
+
+type serveCmd struct {
+	config.Upstream
+	config.Replica
+	config.Logging
+}
+
+// Run runs one replica until the context ends.
+func (c *serveCmd) Run(ctx context.Context, s *stdio) error {
+	eff, err := c.Check()
+	if err := errors.Join(err, c.Upstream.Check()); err != nil {
+		return err
+	}
+	log, err := telemetry.NewLogger(s.err, c.LogLevel, c.LogFormat)
+	if err != nil {
+		return err
+	}
+	return (&replica{flags: c.Replica, eff: eff, upstream: c.BootstrapServers, log: log}).run(ctx, func(r *running) {
+		log.Info("streamkeeper is ready", "bootstrap", r.bootstrap, "node", c.NodeID, "cluster", c.BootstrapServers)
+	})
+}
+
+// Check is that of the flags that serve and dev share; of the embedded ones it would otherwise be ambiguous.
+func (c *serveCmd) Check() (config.Effective, error) { return c.Replica.Check() }

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"streamkeeper/internal/admin"
+	"streamkeeper/internal/inspect"
+)
+
+// shardsPath is where the admin address of a replica tells how far its projection is.
+const shardsPath = "/shards"
+
+// shardsBodyMax bounds what is read of it: a line per partition.
+const shardsBodyMax = 16 << 20
+
+type shardsCmd struct {
+	connection
+	output
+	LogTopic string   `name:"log-topic" default:"__streams_groups" help:"The record log."`
+	Admin    []string `name:"admin" placeholder:"HOST:PORT" help:"Ask this replica's admin address how far it has read; repeatable."`
+}
+
+// shardRow is one line: who owns the shard, from the log; how far replicas have read it, from their admin addresses.
+type shardRow struct {
+	Partition  int32          `json:"partition"`
+	Owner      *int32         `json:"owner"` // node id; null: nobody
+	Address    string         `json:"address,omitempty"`
+	Generation *int64         `json:"generation"`
+	Released   bool           `json:"released,omitempty"`
+	Claimed    *time.Time     `json:"written"` // when the ownership record was written last
+	End        int64          `json:"end"`
+	Replicas   []shardReplica `json:"replicas,omitempty"`
+}
+
+type shardReplica struct {
+	NodeID   int32 `json:"nodeId"`
+	Serving  bool  `json:"serving"`
+	Position int64 `json:"position"`
+	Lag      int64 `json:"lag"`
+}
+
+// shardStatus is what a replica answers at shardsPath.
+type shardStatus struct {
+	NodeID int32           `json:"nodeId"`
+	Shards []shardPosition `json:"shards"`
+}
+
+type shardPosition struct {
+	Partition int32  `json:"partition"`
+	Serving   bool   `json:"serving"`
+	Position  int64  `json:"position"` // the first offset that its projection has not applied
+	Error     string `json:"error,omitempty"`
+}
+
+func (c *shardsCmd) Run(ctx context.Context, s *stdio) error {
+	return c.with(ctx, func(ctx context.Context, a *admin.Client) error {
+		r, err := inspect.NewReader(ctx, a.Kafka(), c.LogTopic)
+		if err != nil {
+			return err
+		}
+		shards, err := r.Shards(ctx)
+		if err != nil {
+			return err
+		}
+		var replicas []shardStatus
+		for _, address := range c.Admin {
+			st, err := askReplica(ctx, address)
+			if err != nil {
+				return err
+			}
+			replicas = append(replicas, st)
+		}
+		rows := shardRows(shards, replicas)
+		return c.write(s.out, rows, func(w io.Writer) error { return writeShards(w, rows) })
+	})
+}
+
+func askReplica(ctx context.Context, address string) (shardStatus, error) {
+	url := "http://" + strings.TrimPrefix(address, "http://") + shardsPath
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return shardStatus{}, fmt.Errorf("--admin: %w", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return shardStatus{}, fmt.Errorf("--admin: %w", err)
+	}
+	defer resp.Body.Close()
+	var st shardStatus
+	if resp.StatusCode != http.StatusOK {
+		return shardStatus{}, fmt.Errorf("--admin: %s answers %s", url, resp.Status)
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, shardsBodyMax)).Decode(&st); err != nil {
+		return shardStatus{}, fmt.Errorf("--admin: %s: %w", url, err)
+	}
+	return st, nil
+}
+
+func shardRows(shards []inspect.Shard, replicas []shardStatus) []shardRow {
+	rows := make([]shardRow, 0, len(shards))
+	for _, s := range shards {
+		row := shardRow{Partition: s.Partition, End: s.End}
+		if o := s.Owner; o != nil {
+			at := time.UnixMilli(o.Timestamp).UTC()
+			row.Claimed, row.Generation, row.Address, row.Released = &at, &o.Generation, o.Address, o.Released
+			if !o.Released {
+				row.Owner = &o.NodeID
+			}
+		}
+		for _, r := range replicas {
+			for _, p := range r.Shards {
+				if p.Partition == s.Partition {
+					row.Replicas = append(row.Replicas, shardReplica{r.NodeID, p.Serving, p.Position, max(s.End-p.Position, 0)})
+				}
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func writeShards(w io.Writer, rows []shardRow) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "SHARD\tOWNER\tADDRESS\tGENERATION\tWRITTEN\tEND\tREPLICA\tSERVING\tPOSITION\tLAG")
+	for _, r := range rows {
+		owner, generation, written := "none", "-", "-"
+		if r.Owner != nil {
+			owner = fmt.Sprint(*r.Owner)
+		}
+		if r.Generation != nil {
+			generation = fmt.Sprint(*r.Generation)
+		}
+		if r.Claimed != nil {
+			written = r.Claimed.Format(time.RFC3339)
+		}
+		address := r.Address
+		if address == "" || r.Released {
+			address = "-"
+		}
+		head := fmt.Sprintf("%d\t%s\t%s\t%s\t%s\t%d", r.Partition, owner, address, generation, written, r.End)
+		if len(r.Replicas) == 0 {
+			fmt.Fprintf(t, "%s\t-\t-\t-\t-\n", head)
+		}
+		for _, p := range r.Replicas {
+			serving := "no"
+			if p.Serving {
+				serving = "yes"
+			}
+			fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\n", head, p.NodeID, serving, p.Position, p.Lag)
+		}
+	}
+	return t.Flush()
+}

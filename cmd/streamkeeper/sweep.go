@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"streamkeeper/cleanup"
+	"streamkeeper/projection"
+	"streamkeeper/shard"
+	"streamkeeper/shard/offsets"
+)
+
+// sweptShard is a shard as the cleanup cycle sees it.
+type sweptShard struct {
+	host      *shard.Host
+	store     *projection.Store
+	partition int32
+	env       offsets.Env
+}
+
+// sweptShards are the shards that this replica serves now.
+func sweptShards(host *shard.Host, store *projection.Store, env offsets.Env) []cleanup.Shard {
+	var out []cleanup.Shard
+	for p := range host.Partitions() {
+		if host.Owns(p) {
+			out = append(out, &sweptShard{host, store, p, env})
+		}
+	}
+	return out
+}
+
+func (s *sweptShard) Partition() int32 { return s.partition }
+
+func (s *sweptShard) Candidates(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		env := s.env
+		env.Now = time.Now().UnixMilli()
+		list, err := cleanup.Candidates(ctx, s.store, s.partition, env, 0)
+		if err != nil {
+			yield("", err)
+			return
+		}
+		for _, group := range list {
+			if !yield(group, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *sweptShard) Expire(ctx context.Context, group string) (expired int, removed bool, err error) {
+	return s.host.Expire(ctx, group)
+}
