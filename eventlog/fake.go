@@ -200,7 +200,7 @@ func (f *Fake) claim(ctx context.Context, p int32, o Ownership, prev *Owner) (*f
 	}
 	w := &fakeWriter{f: f, part: part, owner: o}
 	w.take()
-	w.current.FreshProducer = prev != nil && prev.ProducerID != w.current.ProducerID
+	w.current.FreshProducer = freshProducer(prev, w.current)
 	part.writers = append(part.writers, w)
 	return w, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -105,6 +106,9 @@ func OpenKafka(ctx context.Context, cfg KafkaConfig) (*Kafka, error) {
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	if err := k.bootstrap(ctx); err != nil {
 		client.Close()
+		if len(cfg.SeedBrokers) > 0 && ctx.Err() != nil {
+			err = fmt.Errorf("log topic %s on %s: %w (%w)", cfg.Topic, strings.Join(cfg.SeedBrokers, ","), err, ctx.Err())
+		}
 		return nil, err
 	}
 	k.calls = newCalls()

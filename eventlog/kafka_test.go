@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 const testTopic = "log"
@@ -205,5 +204,3 @@ func TestLaterClaimFencesTheEarlier(t *testing.T) {
 		t.Fatal("backlog", w.Backlog(), next.Backlog())
 	}
 }
-
-var _ = kgo.NewClient

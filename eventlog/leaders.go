@@ -33,17 +33,18 @@ type leaders struct {
 	log    *slog.Logger
 	id     Identity
 
-	want chan struct{} // one refresh is wanted
+	want     chan struct{} // one refresh is wanted
+	patience time.Duration // missingMax, but in tests
 
 	mu      sync.Mutex
 	parts   []leadership
 	changed chan struct{} // closed and replaced when parts or err change
 	err     error         // the topic is not the one that was opened
-	missing int           // answers in a row that did not know the topic
+	missing time.Time     // since when answers do not know the topic; zero: the last one did
 }
 
 func newLeaders(client *kgo.Client, log *slog.Logger, id Identity) *leaders {
-	l := &leaders{client: client, log: log, id: id, want: make(chan struct{}, 1), parts: make([]leadership, id.Partitions), changed: make(chan struct{})}
+	l := &leaders{client: client, log: log, id: id, want: make(chan struct{}, 1), patience: missingMax, parts: make([]leadership, id.Partitions), changed: make(chan struct{})}
 	for p := range l.parts {
 		l.parts[p] = leadership{-1, -1}
 	}
@@ -95,9 +96,9 @@ func (l *leaders) run(ctx context.Context) {
 	}
 }
 
-// missingMax is how many answers in a row may not know the topic before it counts as deleted: a broker that has just
-// started answers so for a moment.
-const missingMax = 50
+// missingMax is how long answers may not know the topic before it counts as deleted: a broker that has just started
+// answers so for a moment.
+const missingMax = 10 * time.Second
 
 // load asks for the topic's metadata once and takes it over.
 func (l *leaders) load(ctx context.Context) error {
@@ -113,12 +114,15 @@ func (l *leaders) load(ctx context.Context) error {
 		return l.err
 	}
 	if err != nil {
-		if l.missing++; l.missing >= missingMax {
+		if l.missing.IsZero() {
+			l.missing = time.Now()
+		}
+		if time.Since(l.missing) > l.patience {
 			l.fail(fmt.Errorf("log topic %s is gone: it was deleted while the process ran; restore it, or remove the data directory and start again with an empty log", l.id.Topic))
 		}
 		return err
 	}
-	l.missing = 0
+	l.missing = time.Time{}
 	var unknown [16]byte
 	switch {
 	case topic.TopicID != l.id.TopicID && topic.TopicID != unknown && l.id.TopicID != unknown:

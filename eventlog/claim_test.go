@@ -1,0 +1,291 @@
+package eventlog
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func renewing(d time.Duration) func(*KafkaConfig) {
+	return func(c *KafkaConfig) { c.RenewInterval = d }
+}
+
+// batchOf is the batch that a Produce request has for a partition.
+func batchOf(t testing.TB, p kmsg.ProduceRequestTopicPartition) kmsg.RecordBatch {
+	var b kmsg.RecordBatch
+	if err := b.ReadFrom(p.Records); err != nil {
+		t.Error(err)
+	}
+	return b
+}
+
+// answer is a Produce response with one code for the request's first partition.
+func answer(req kmsg.Request, code int16) kmsg.Response {
+	r := req.(*kmsg.ProduceRequest)
+	resp := r.ResponseKind().(*kmsg.ProduceResponse)
+	rt := kmsg.NewProduceResponseTopic()
+	rt.Topic, rt.TopicID = r.Topics[0].Topic, r.Topics[0].TopicID
+	rp := kmsg.NewProduceResponseTopicPartition()
+	rp.Partition, rp.ErrorCode, rp.BaseOffset = r.Topics[0].Partitions[0].Partition, code, 1
+	rt.Partitions = append(rt.Partitions, rp)
+	resp.Topics = append(resp.Topics, rt)
+	return resp
+}
+
+func TestFenceIsProvenOnce(t *testing.T) {
+	c := fakeCluster(t)
+	var probes atomic.Int64
+	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		for _, p := range req.(*kmsg.ProduceRequest).Topics[0].Partitions {
+			if b := batchOf(t, p); b.ProducerEpoch == 0 && b.FirstSequence == 0 {
+				probes.Add(1)
+			}
+		}
+		return nil, nil, false
+	})
+	k := open(t, c.ListenAddrs(), partitions(6))
+	var wg sync.WaitGroup
+	for p := range int32(6) {
+		wg.Go(func() {
+			w, err := k.Claim(t.Context(), p, Ownership{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if _, err := put(t, w, kv("a", "1")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	// The one that proved it begins with epoch 1, the others with 0: their ownership records are of epoch 0 too.
+	if n := probes.Load(); n != 1+5 {
+		t.Fatalf("%d batches of epoch 0 and sequence 0, want a probe and five claims", n)
+	}
+}
+
+func TestClusterWithoutFenceIsRefused(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		code int16
+		want string
+	}{
+		{"accepted", 0, "accepted epoch 0 of producer id"},
+		{"refused for another reason", kerr.OutOfOrderSequenceNumber.Code, "OUT_OF_ORDER_SEQUENCE_NUMBER"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := fakeCluster(t)
+			var probe kmsg.RecordBatch
+			c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				if b := batchOf(t, req.(*kmsg.ProduceRequest).Topics[0].Partitions[0]); b.ProducerEpoch == 0 {
+					probe = b
+					return answer(req, test.code), nil, true
+				}
+				return nil, nil, false
+			})
+			k := open(t, c.ListenAddrs(), partitions(2))
+			_, err := k.Claim(t.Context(), 0, Ownership{NodeID: 5})
+			if !errors.Is(err, ErrFenceUnproven) || !strings.Contains(err.Error(), test.want) {
+				t.Fatal(err)
+			}
+			if _, again := k.Claim(t.Context(), 1, Ownership{}); !errors.Is(again, ErrFenceUnproven) {
+				t.Fatalf("the next claim: %v", again)
+			}
+			var e Entry
+			if _, err := decodeRecord(probe.Records, 0, &e); err != nil {
+				t.Fatal(err)
+			}
+			r, err := Decode(Raw{e.Key, e.Value})
+			if o, ok := r.Value.(*Ownership); err != nil || !ok || o.ProducerEpoch != 1 || o.Claim != 0 || o.NodeID != 5 {
+				t.Fatalf("the probe would do harm: %+v, %v", r, err)
+			}
+		})
+	}
+}
+
+func TestEpochThatDoesNotRiseIsRefused(t *testing.T) {
+	c := fakeCluster(t)
+	c.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		resp := req.(*kmsg.InitProducerIDRequest).ResponseKind().(*kmsg.InitProducerIDResponse)
+		resp.ProducerID, resp.ProducerEpoch = 7, 0
+		return resp, nil, true
+	})
+	k := open(t, c.ListenAddrs(), partitions(1))
+	if _, err := k.Claim(t.Context(), 0, Ownership{}); !errors.Is(err, ErrFenceUnproven) {
+		t.Fatal(err)
+	}
+}
+
+func TestProofThatFailedIsTriedAgain(t *testing.T) {
+	c := fakeCluster(t)
+	k := open(t, c.ListenAddrs(), partitions(1), deadline(200*time.Millisecond))
+	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.CoordinatorNotAvailable, Count: -1})
+	if _, err := k.Claim(t.Context(), 0, Ownership{}); err == nil || errors.Is(err, ErrFenceUnproven) {
+		t.Fatal(err)
+	}
+	fault.Remove()
+	mustPut(t, claim(t, k, 0), kv("a", "1"))
+}
+
+func TestRenewalBetweenBatches(t *testing.T) {
+	c := fakeCluster(t)
+	k := open(t, c.ListenAddrs(), partitions(1), renewing(100*time.Millisecond))
+	m := newMemory()
+	follow(t, k, m)
+	w := claim(t, k, 0)
+	first := w.Claim()
+	var want []string
+	for i := 0; w.Claim().ProducerEpoch < first.ProducerEpoch+5; i++ {
+		mustPut(t, w, kv("a", fmt.Sprint(i)))
+		want = append(want, fmt.Sprintf("a=%d", i))
+		if i%20 == 0 {
+			time.Sleep(time.Millisecond) // so that the log stays small while renewals become due
+		}
+	}
+	last := w.Claim()
+	if last.ProducerID != first.ProducerID || last.Generation <= first.Generation {
+		t.Fatalf("from %+v to %+v", first, last)
+	}
+	reaches(t, k, m, 0)
+	equal(t, "log", m.values(0), want)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.entries[0] {
+		if e.Offset == last.Generation {
+			r, err := Decode(Raw{e.Key, e.Value})
+			if o, ok := r.Value.(*Ownership); err != nil || !ok || o.ProducerEpoch != last.ProducerEpoch || e.ProducerEpoch != last.ProducerEpoch || o.Claim != -1 {
+				t.Fatalf("renewal %+v, %+v, %v", e, r, err)
+			}
+			return
+		}
+	}
+	t.Fatalf("no record at the generation %d", last.Generation)
+}
+
+// TestRenewalDoesNotTakeOver: kfake lets anybody raise the epoch with an old one, so only what is in the log tells.
+func TestRenewalDoesNotTakeOver(t *testing.T) {
+	c := fakeCluster(t)
+	k := open(t, c.ListenAddrs(), partitions(1), renewing(200*time.Millisecond))
+	other := open(t, c.ListenAddrs())
+	w := claim(t, k, 0)
+	mustPut(t, w, kv("a", "1"))
+	mustPut(t, claim(t, other, 0), kv("a", "2"))
+	eventually(t, func() error {
+		if w.(*appender).check(time.Now()); !dead(w) {
+			return errors.New("the writer lives on")
+		}
+		return nil
+	})
+	if _, err := put(t, w, kv("a", "3")); !errors.Is(err, ErrFenced) {
+		t.Fatal(err)
+	}
+}
+
+func dead(w Writer) bool {
+	a := w.(*appender)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.err != nil
+}
+
+// TestRenewalSeesTransactionsOfOthers: what clients write inside their transactions is no claim.
+func TestRenewalSeesTransactionsOfOthers(t *testing.T) {
+	c := fakeCluster(t)
+	k := open(t, c.ListenAddrs(), partitions(1), renewing(300*time.Millisecond))
+	w := claim(t, k, 0)
+	first := w.Claim()
+	transact(t, c.ListenAddrs(), kgo.TryCommit, kv("tx", "1"))
+	eventually(t, func() error {
+		if w.Claim().ProducerEpoch < first.ProducerEpoch+1 {
+			return errors.New("not renewed")
+		}
+		return nil
+	})
+	mustPut(t, w, kv("a", "1"))
+}
+
+func TestRenewalFails(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		code *kerr.Error
+		id   int64
+		want error // nil: the writer goes on, and is renewed later
+	}{
+		{"fenced", kerr.ProducerFenced, 0, ErrFenced},
+		{"old epoch", kerr.InvalidProducerEpoch, 0, ErrFenced},
+		{"forgotten", kerr.InvalidProducerIDMapping, 0, ErrClaimExpired},
+		{"another producer id", nil, 99, ErrClaimExpired},
+		{"forbidden for now", kerr.TransactionalIDAuthorizationFailed, 0, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := fakeCluster(t)
+			k := open(t, c.ListenAddrs(), partitions(1), renewing(100*time.Millisecond))
+			w := claim(t, k, 0)
+			first := w.Claim()
+			asked := make(chan struct{})
+			c.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				if r := req.(*kmsg.InitProducerIDRequest); r.ProducerID != first.ProducerID || r.ProducerEpoch < first.ProducerEpoch {
+					t.Errorf("the renewal doesn't name the epoch in force: %+v", r)
+				}
+				close(asked)
+				resp := req.(*kmsg.InitProducerIDRequest).ResponseKind().(*kmsg.InitProducerIDResponse)
+				resp.ProducerID = test.id
+				if test.code != nil {
+					resp.ErrorCode = test.code.Code
+				}
+				return resp, nil, true
+			})
+			<-asked
+			if test.want != nil {
+				if _, err := put(t, w, kv("a", "1")); !errors.Is(err, test.want) {
+					t.Fatal(err)
+				}
+				return
+			}
+			mustPut(t, w, kv("a", "1"))
+			eventually(t, func() error {
+				if w.Claim().ProducerEpoch == first.ProducerEpoch {
+					return errors.New("not renewed")
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func TestFreshProducerWaitsOneLease(t *testing.T) {
+	c := fakeCluster(t)
+	k := open(t, c.ListenAddrs(), partitions(1))
+	w := claim(t, k, 0)
+	now := Owner{Ownership: Ownership{ProducerID: w.Claim().ProducerID}}
+	old, released := now, now
+	old.ProducerID--
+	released.ProducerID--
+	released.Released = true
+	for _, test := range []struct {
+		name  string
+		prev  *Owner
+		fresh bool
+	}{{"none", nil, false}, {"same", &now, false}, {"released", &released, false}, {"another", &old, true}} {
+		const lease = 150 * time.Millisecond
+		began := time.Now()
+		w, err := k.ClaimAfter(t.Context(), 0, Ownership{}, test.prev, lease)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); w.Claim().FreshProducer != test.fresh || test.fresh != (took >= lease) {
+			t.Errorf("%s: fresh %v after %v", test.name, w.Claim().FreshProducer, took)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func TestTopicIsCreated(t *testing.T) {
+	c := fakeCluster(t)
+	k := open(t, c.ListenAddrs())
+	info := c.TopicInfo(testTopic)
+	if id := k.Identity(); id.Partitions != 50 || id.TopicID != info.TopicID || id.Topic != testTopic {
+		t.Fatalf("%+v, cluster has %+v", id, info)
+	}
+	for name, want := range map[string]string{"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600", "min.insync.replicas": "2"} {
+		if got := info.Configs[name]; got == nil || *got != want {
+			t.Errorf("%s is %v, want %s", name, got, want)
+		}
+	}
+	s := k.Settings()
+	if s.BatchBytesMax != k.BatchBytesMax() || s.BatchBytesMax < 1<<20 || s.DeleteRetention != 24*time.Hour || s.TransactionalIDExpiration != 7*24*time.Hour || s.ReplicationFactor != 3 || s.MinInsyncReplicas != 2 {
+		t.Fatalf("%+v", s)
+	}
+	if k.RenewInterval() != 6*time.Hour {
+		t.Fatal(k.RenewInterval())
+	}
+	again := open(t, c.ListenAddrs(), partitions(50))
+	if again.Identity() != k.Identity() {
+		t.Fatalf("%+v, then %+v", k.Identity(), again.Identity())
+	}
+}
+
+func TestRenewalKeepsToExpiry(t *testing.T) {
+	c := fakeCluster(t, kfake.BrokerConfigs(map[string]string{"transactional.id.expiration.ms": "40000"}))
+	if got := open(t, c.ListenAddrs()).RenewInterval(); got != 10*time.Second {
+		t.Fatal(got)
+	}
+}
+
+func TestUnfitTopicsAreRefused(t *testing.T) {
+	value := func(s string) map[string]string { return map[string]string{"cleanup.policy": "compact", s: ""} }
+	for _, test := range []struct {
+		name    string
+		configs map[string]string
+		change  func(*KafkaConfig)
+		want    []string // parts of the error
+	}{
+		{"not compacted", map[string]string{"cleanup.policy": "delete"}, partitions(0),
+			[]string{"log topic log: ", `cleanup.policy is "delete", must be "compact"`, "--add-config cleanup.policy=compact"}},
+		{"compacted and deleted", map[string]string{"cleanup.policy": "compact,delete"}, partitions(0), []string{`"compact,delete"`}},
+		{"log append time", map[string]string{"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}, partitions(0),
+			[]string{`message.timestamp.type is "LogAppendTime", must be "CreateTime"`}},
+		{"tiny batches", map[string]string{"cleanup.policy": "compact", "max.message.bytes": "1000"}, partitions(0), []string{"max.message.bytes is 1000, must be at least 65536"}},
+		{"another count", value("x"), partitions(7), []string{"partition count is 4, must be 7", "leave the setting out"}},
+		{"bad count", value("x"), partitions(-1), []string{"partition count -1"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := fakeCluster(t)
+			delete(test.configs, "x")
+			if err := c.CreateTopic(testTopic, 4, test.configs); err != nil {
+				t.Fatal(err)
+			}
+			_, err := tryOpen(c.ListenAddrs(), test.change)
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, part := range test.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q lacks %q", err, part)
+				}
+			}
+		})
+	}
+}
+
+func TestTopicThatCannotBeCreated(t *testing.T) {
+	c := fakeCluster(t)
+	if _, err := tryOpen(c.ListenAddrs(), func(c *KafkaConfig) { c.ReplicationFactor = 5 }); err == nil || !strings.Contains(err.Error(), "replication factor 5 is more than the cluster's 3 brokers") {
+		t.Fatal(err)
+	}
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.TopicAuthorizationFailed})
+	if _, err := tryOpen(c.ListenAddrs()); !errors.Is(err, kerr.TopicAuthorizationFailed) || !strings.Contains(err.Error(), "allow CREATE") {
+		t.Fatal(err)
+	}
+}
+
+func TestClusterThatDoesNotKnowTheSettings(t *testing.T) {
+	c := fakeCluster(t)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.InvalidConfig})
+	k := open(t, c.ListenAddrs(), partitions(1))
+	mustPut(t, claim(t, k, 0), kv("a", "1"))
+}
+
+func TestSettingsThatMayNotBeRead(t *testing.T) {
+	c := fakeCluster(t)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	k := open(t, c.ListenAddrs(), partitions(1))
+	if s := k.Settings(); s.BatchBytesMax != 1048588 || s.TransactionalIDExpiration != 0 || s.MinInsyncReplicas != -1 {
+		t.Fatalf("%+v", s)
+	}
+	mustPut(t, claim(t, k, 0), kv("a", "1"))
+}
+
+func TestNoClusterIsAnError(t *testing.T) {
+	c := fakeCluster(t)
+	addrs := c.ListenAddrs()
+	c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := OpenKafka(ctx, KafkaConfig{SeedBrokers: addrs})
+	if err == nil || !strings.Contains(err.Error(), "log topic __streams_groups on "+addrs[0]) || !strings.Contains(err.Error(), "deadline") {
+		t.Fatal(err)
+	}
+}
+
+func TestTopicThatChangesEndsFollow(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(c *kfake.Cluster) error
+		want   string
+	}{
+		{"made again", func(c *kfake.Cluster) error {
+			if err := c.DeleteTopic(testTopic); err != nil {
+				return err
+			}
+			return c.CreateTopic(testTopic, 2, map[string]string{"cleanup.policy": "compact"})
+		}, "log topic log is another one"},
+		{"deleted", func(c *kfake.Cluster) error { return c.DeleteTopic(testTopic) }, "log topic log is gone"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := fakeCluster(t)
+			k := open(t, c.ListenAddrs(), partitions(2))
+			m := newMemory()
+			k.leaders.mu.Lock()
+			k.leaders.patience = 300 * time.Millisecond
+			k.leaders.mu.Unlock()
+			ended := follow(t, k, m)
+			w := claim(t, k, 0)
+			mustPut(t, w, kv("a", "1"))
+			reaches(t, k, m, 0)
+			if err := test.change(c); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-ended; err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("Follow ends with %v", err)
+			}
+			if _, err := put(t, w, kv("a", "2")); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("an append ends with %v", err)
+			}
+			if _, err := k.Claim(t.Context(), 0, Ownership{}); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("a claim ends with %v", err)
+			}
+		})
+	}
+}
+
+func TestMorePartitionsEndFollow(t *testing.T) {
+	c := fakeCluster(t)
+	k := open(t, c.ListenAddrs(), partitions(2))
+	ended := follow(t, k, newMemory())
+	req := kmsg.NewPtrCreatePartitionsRequest()
+	rt := kmsg.NewCreatePartitionsRequestTopic()
+	rt.Topic, rt.Count = testTopic, 3
+	req.Topics = append(req.Topics, rt)
+	req.TimeoutMillis = 1000
+	if resp, err := req.RequestWith(t.Context(), k.client); err != nil || resp.Topics[0].ErrorCode != 0 {
+		t.Fatalf("%+v, %v", resp, err)
+	}
+	k.leaders.refresh() // by itself within 30 s
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "has 3 partitions, had 2") {
+		t.Fatal(err)
+	}
+}
