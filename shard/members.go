@@ -145,7 +145,9 @@ func (m *KafkaMembership) checkAfter(ctx context.Context) error {
 // the cluster's refusal if it refuses; a cluster that can't be reached is asked again.
 func (m *KafkaMembership) probe(ctx context.Context, patience time.Duration, look func(context.Context) (*GroupMember, error)) error {
 	deadline := time.Now().Add(patience)
-	for told := false; ; {
+	var told bool
+	var complained time.Time
+	for {
 		one, cancel := context.WithTimeout(ctx, requestMax)
 		other, err := look(one)
 		cancel()
@@ -155,7 +157,10 @@ func (m *KafkaMembership) probe(ctx context.Context, patience time.Duration, loo
 		case isRefusal(err):
 			return m.explain(ctx, err)
 		case err != nil:
-			m.log.Warn("can't look at the ownership group yet", "err", err)
+			if time.Since(complained) > complainPause {
+				complained = time.Now()
+				m.log.Warn("can't look at the ownership group yet", "err", err)
+			}
 			deadline = time.Now().Add(patience) // nobody was seen to outlast anything
 		case other == nil:
 			return nil

@@ -60,6 +60,8 @@ const (
 const (
 	// probePause is the time between two looks at the group while a node id seems taken: dead members vanish within a session.
 	probePause = 500 * time.Millisecond
+	// complainPause is how often the log says that the cluster can't be reached.
+	complainPause = 10 * time.Second
 	// probeSlack is how much longer than its time-outs a dead member may stay: a broker's timers and loops are not exact.
 	probeSlack = 2 * time.Second
 	// requestMax bounds a request that only asks, so that a broker that hangs doesn't hold a start for ever.
@@ -117,8 +119,9 @@ type KafkaMembership struct {
 	assigned map[int32]bool // as kgo sees it
 	told     map[int32]bool // as the listener was told
 	joined   bool           // an assignment was known once: errors are no longer those of a wrong setting
-	leaving  bool
-	stale    int // errors that kgo holds for a poll
+	leaving  bool           // Leave or close was called: nothing more is assigned
+	left     bool           // the group knows
+	stale    int            // errors that kgo holds for a poll
 }
 
 // OwnershipGroup is the name of the consumer group in which the replicas of a log share its partitions.
@@ -394,63 +397,62 @@ func (m *KafkaMembership) Leave(ctx context.Context) error {
 	}
 	left := make(chan error, 1)
 	go func() { left <- client.LeaveGroupContext(ctx) }()
+	var err error
 	select {
-	case err := <-left:
-		return leaveErr(err)
+	case err = <-left:
 	case <-time.After(leavePatience):
+		// kgo waits for a join under way, which waits for the other members.
+		err = m.leaveNow(ctx, client)
 	}
-	// kgo waits for a join under way, which waits for the other members. The coordinator answers it when the member leaves.
-	m.leaveNow(ctx, client)
-	select {
-	case err := <-left:
-		return leaveErr(err)
-	case <-ctx.Done():
-		return fmt.Errorf("ownership group: leaving: %w", ctx.Err())
+	if err != nil && !errors.Is(err, kerr.UnknownMemberID) { // whom the group does not know has left it
+		return fmt.Errorf("ownership group: leaving: %w", err)
 	}
+	m.mu.Lock()
+	m.left = true
+	m.mu.Unlock()
+	return nil
 }
 
-func (m *KafkaMembership) leaveNow(ctx context.Context, client *kgo.Client) {
+// leaveNow tells the coordinator that this member leaves, whatever kgo waits for.
+func (m *KafkaMembership) leaveNow(ctx context.Context, client *kgo.Client) error {
 	req := kmsg.NewPtrLeaveGroupRequest()
 	req.Group = m.group
-	req.MemberID, _ = client.GroupMetadata()
-	if req.MemberID == "" {
-		return
+	if req.MemberID, _ = client.GroupMetadata(); req.MemberID == "" {
+		return nil
 	}
 	member := kmsg.NewLeaveGroupRequestMember()
 	member.MemberID = req.MemberID
 	req.Members = append(req.Members, member)
-	if _, err := req.RequestWith(ctx, client); err != nil {
-		m.log.Debug("leave request failed", "err", err)
+	resp, err := req.RequestWith(ctx, client)
+	if err != nil {
+		return err
 	}
-}
-
-// leaveErr: a member that the group does not know has left it.
-func leaveErr(err error) error {
-	if err == nil || errors.Is(err, kerr.UnknownMemberID) {
-		return nil
+	code := resp.ErrorCode
+	for _, r := range resp.Members { // v3+ answers for each
+		code = cmp.Or(code, r.ErrorCode)
 	}
-	return fmt.Errorf("ownership group: leaving: %w", err)
+	return kerr.ErrorForCode(code)
 }
 
 // close leaves the group, if Leave did not, and ends the client; within closeMax.
 func (m *KafkaMembership) close() {
+	m.lease.end()
+	ctx, cancel := context.WithTimeout(context.Background(), closeMax)
+	defer cancel()
 	m.mu.Lock()
 	m.leaving = true
-	m.lease.end()
+	left := m.left
 	m.mu.Unlock()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		ctx, cancel := context.WithTimeout(context.Background(), closeMax)
-		defer cancel()
-		if err := m.client.LeaveGroupContext(ctx); leaveErr(err) != nil {
+	if !left {
+		if err := m.client.LeaveGroupContext(ctx); err != nil && !errors.Is(err, kerr.UnknownMemberID) {
 			m.log.Warn("did not leave, partitions move after the session time-out", "err", err)
 		}
-		m.client.CloseAllowingRebalance()
-	}()
+	}
+	closed := make(chan struct{})
+	go func() { m.client.CloseAllowingRebalance(); close(closed) }()
 	select {
-	case <-done:
-	case <-time.After(closeMax): // kgo ends by itself when its last request does
+	case <-closed:
+	case <-ctx.Done(): // kgo ends by itself when its last request does
 	}
 }
 
