@@ -23,7 +23,9 @@ import (
 //	worker     runs the requests that are ours, one after the other in the order they came
 //	responder  writes the answers in the order of the requests, from the worker or from upstream
 //
-// Between receiver and responder goes a queue of slots, one for each answer that is due.
+// Between receiver and responder goes a queue of slots, one for each answer that is due. A broker runs the requests
+// of a connection one after the other; here what is ours and what is the cluster's run side by side. They touch
+// different things, with one exception: whose a group is. So that question waits for the jobs before it (groups.go).
 type conn struct {
 	g        *Gateway
 	listener listener
@@ -99,6 +101,9 @@ func (c *conn) logEnd(err error) {
 	peer := c.client.conn.RemoteAddr().String()
 	var foreign *wire.ForeignProtocolError
 	var refused *refusal
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = refuse("stalled", fmt.Errorf("the peer stopped in the middle of a frame: %w", err))
+	}
 	switch {
 	case err == nil, errors.Is(err, io.EOF), errors.Is(err, errIdle), errors.Is(err, context.Canceled):
 		return
@@ -269,9 +274,6 @@ func (c *conn) takeProduce(h wire.Header, n int) error {
 		return refuse("version", &wire.VersionError{Key: h.Key, Version: h.Version, Max: wire.MaxVersion(h.Key)})
 	}
 	c.g.metrics.request(c.ctx, h.Key, "forwarded")
-	if h.Version < 3 { // before message format 2; brokers from 4.0 on refuse it, older ones know no log topic of ours
-		return refuse("version", fmt.Errorf("Produce version %d is not supported, only 3 to %d", h.Version, wire.MaxVersion(produce)))
-	}
 	w := &walker{src: c.client, dst: u.stream, left: int64(n) + 4}
 	if err := w.pass(4 + int64(h.Size)); err != nil {
 		return err

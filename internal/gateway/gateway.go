@@ -59,6 +59,9 @@ type Gateway struct {
 	turn      atomic.Uint32
 	clusterID atomic.Pointer[string]
 	logTopic  atomic.Pointer[[16]byte] // the log topic's id once it is known
+	// needsLogID: the cluster takes writes by topic id, so that until the log topic's is known they can't be told
+	// from others.
+	needsLogID atomic.Bool
 
 	ctx      context.Context // ends when connections must
 	stop     context.CancelFunc
@@ -97,6 +100,9 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	if g.upstreams, err = parseUpstreams(cfg.Upstream); err != nil {
 		return nil, err
+	}
+	if cfg.NodeID < 0 {
+		return nil, fmt.Errorf("--node-id %d is negative", cfg.NodeID)
 	}
 	if cfg.BrokerPortBase < 0 || cfg.BrokerPortBase > 65535 {
 		return nil, fmt.Errorf("--broker-port-base %d is outside 1 to 65535", cfg.BrokerPortBase)

@@ -42,23 +42,21 @@ func (g *Gateway) follow(ctx context.Context) {
 	down := g.clusterID.Load() == nil
 	for {
 		err := g.probe(ctx)
-		pause := probeInterval
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return
+		}
+		switch {
+		case err != nil && !down:
+			g.log.Warn("the upstream cluster can't be reached, or not served", "err", err)
 		case err != nil:
-			pause = probeRetry
-			if !down {
-				g.log.Warn("the upstream cluster can't be reached, or not served", "err", err)
-			} else {
-				g.warn("probe", "the upstream cluster still can't be reached, or not served", "err", err)
-			}
-			down = true
+			g.warn("probe", "the upstream cluster still can't be reached, or not served", "err", err)
 		case down:
-			down = false
 			g.log.Info("the upstream cluster answers")
-		case g.logTopicID() == [16]byte{}:
-			pause = probeRetry // it is being created: until its id is known, writes by id can't be told from others
+		}
+		down = err != nil
+		pause := probeInterval
+		if down || g.needsLogID.Load() && g.logTopicID() == [16]byte{} {
+			pause = probeRetry
 		}
 		select {
 		case <-ctx.Done():
@@ -80,6 +78,7 @@ func (g *Gateway) probe(ctx context.Context) error {
 	defer u.conn.Close()
 	defer context.AfterFunc(ctx, func() { u.conn.SetDeadline(time.Unix(1, 0)) })()
 	u.conn.SetReadDeadline(time.Now().Add(dialTimeout)) // a failure shows at the read
+	g.needsLogID.Store(u.versions.max(produce) >= produceIDVersion)
 	req := kmsg.NewPtrMetadataRequest()
 	req.SetVersion(min(probeVersion, max(1, u.versions.max(metadata))))
 	topic := kmsg.NewMetadataRequestTopic()

@@ -154,7 +154,7 @@ func refusedProduce(g *Gateway, resp kmsg.Response) {
 		switch {
 		case t.TopicID == blankTopicID:
 			t.TopicID = g.logTopicID()
-		case p.Version < 13 && t.Topic == string(blankTopicName(name)):
+		case p.Version < produceIDVersion && t.Topic == string(blankTopicName(name)):
 			t.Topic = name
 		default:
 			continue
@@ -176,7 +176,7 @@ func produceHasEndpoints(frame []byte, version int16) bool {
 	r := reader{b: frame[4:]}
 	r.tags()
 	r.array(func() {
-		if version >= 13 {
+		if version >= produceIDVersion {
 			r.skip(16)
 		} else {
 			r.bytes()

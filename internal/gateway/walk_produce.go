@@ -8,6 +8,9 @@ type produced struct {
 	refused bool  // it wrote to the log topic: that topic was blanked, and the response must say so
 }
 
+// produceIDVersion is the first Produce version that names topics by id (KIP-516).
+const produceIDVersion = 13
+
 // blankTopicID stands for the log topic's id in a request that must not reach it. No topic has it: the first bit
 // pattern of a version 4 UUID is wrong.
 var blankTopicID = [16]byte{'s', 't', 'r', 'e', 'a', 'm', 'k', 'e', 'e', 'p', 'e', 'r', '/', '/', '/', '/'}
@@ -16,11 +19,11 @@ var blankTopicID = [16]byte{'s', 't', 'r', 'e', 'a', 'm', 'k', 'e', 'e', 'p', 'e
 // A slash is illegal in topic names, so no topic has it.
 func blankTopicName(name string) []byte { return bytes.Repeat([]byte{'/'}, len(name)) }
 
-// walkProduce passes the body of a Produce request (version 3 and later; 9 and later are compact). Writes to the
+// walkProduce passes the body of a Produce request (9 and later are compact). Writes to the
 // log topic are blanked on the way: its name or id is replaced by one that does not exist, of the same length, so
 // that the cluster refuses it and the other topics of the request are written.
 //
-//	transactional id │ acks int16 │ timeout int32 │ topics │ tags
+//	transactional id (v3+) │ acks int16 │ timeout int32 │ topics │ tags
 //	topic:     name (up to v12) or id 16 bytes │ partitions │ tags
 //	partition: index int32 │ records │ tags
 func walkProduce(w *walker, version int16, logTopic string, logTopicID [16]byte) (produced, error) {
@@ -32,8 +35,10 @@ func walkProduce(w *walker, version int16, logTopic string, logTopicID [16]byte)
 		return w.passTags()
 	}
 	var p produced
-	if err := w.passString(compact); err != nil {
-		return p, err
+	if version >= 3 {
+		if err := w.passString(compact); err != nil {
+			return p, err
+		}
 	}
 	var err error
 	if p.acks, err = w.int16(); err != nil {
@@ -72,7 +77,7 @@ func walkProduce(w *walker, version int16, logTopic string, logTopicID [16]byte)
 }
 
 func walkProduceTopic(w *walker, version int16, logTopic string, logTopicID [16]byte) (refused bool, err error) {
-	if version >= 13 {
+	if version >= produceIDVersion {
 		id, err := w.peek(16)
 		if err != nil {
 			return false, err
