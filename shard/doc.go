@@ -27,7 +27,9 @@
 //	timers.go      the timers of a shard, in one heap
 //	overlay.go     committed offsets that the projection has not applied yet, and the view over both
 //	sweep.go       what the cleanup cycle needs
-//	membership.go lease.go   the consumer group among replicas and the lease it grants
+//	membership.go  taking part in the consumer group among replicas; membership_leave.go ends it
+//	members.go     who is in the group: node ids, refusals
+//	lease.go       the lease that the group grants; lease_linux.go, lease_other.go: its clock
 //	stats.go       counters
 //
 // # Non-obvious
