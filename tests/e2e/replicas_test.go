@@ -1,0 +1,364 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/internal/kafkatest"
+	"streamkeeper/internal/wire"
+)
+
+const (
+	nodeOne = int32(1000001)
+	nodeTwo = int32(1000002)
+	// takeover is how long a dead replica's shards may be without an owner: the session of the ownership group (6 s),
+	// the next rebalance, and a busy machine.
+	takeover = 30 * time.Second
+)
+
+// twoReplicas is a pair of replicas before one cluster.
+type twoReplicas struct {
+	t        *testing.T
+	cluster  *kafkatest.Cluster
+	topic    string
+	replicas map[int32]*kafkatest.Keeper
+}
+
+func startTwoReplicas(t *testing.T) *twoReplicas {
+	r := &twoReplicas{t: t, cluster: kafkatest.Shared(t, kafka44), replicas: map[int32]*kafkatest.Keeper{}}
+	for _, id := range []int32{nodeOne, nodeTwo} {
+		r.replicas[id] = kafkatest.StartStreamkeeper(t, serveArgs(t, r.cluster, "--node-id", fmt.Sprint(id))...)
+	}
+	r.topic = r.replicas[nodeOne].LogTopic()
+	return r
+}
+
+func (r *twoReplicas) owners() map[int32]*ownership {
+	r.t.Helper()
+	return owners(readLog(r.t, r.cluster.Bootstrap(), r.topic))
+}
+
+// waitShares waits until the shards are owned like that.
+func (r *twoReplicas) waitShares(one, two int) {
+	r.t.Helper()
+	kafkatest.Eventually(r.t, takeover, func() error {
+		if got := shares(r.owners()); got[nodeOne] != one || got[nodeTwo] != two {
+			return fmt.Errorf("shards by owner %v, want %d and %d", got, one, two)
+		}
+		return nil
+	})
+}
+
+// ownerOf is the node that owns the group's shard now, and the other one.
+func (r *twoReplicas) ownerOf(group string) (owner, other int32) {
+	r.t.Helper()
+	o := r.owners()[partitionOf(group, int32(len(kafkatest.EndOffsets(r.t, r.cluster.Bootstrap(), r.topic))))]
+	if o == nil {
+		r.t.Fatalf("nobody owns the shard of group %s", group)
+	}
+	return o.NodeID, nodeOne + nodeTwo - o.NodeID
+}
+
+func (r *twoReplicas) bootstrap() string {
+	return r.replicas[nodeOne].Bootstrap() + "," + r.replicas[nodeTwo].Bootstrap()
+}
+
+// TestTwoReplicas: shards are shared, clients are led to the owner, and an application lives through a replica that is
+// stopped, killed, and paused.
+func TestTwoReplicas(t *testing.T) {
+	r := startTwoReplicas(t)
+	const group, in, out = "replicated", "replicated-in", "replicated-out"
+	kafkatest.CreateTopics(t, r.cluster.Bootstrap(), partitions, in, out)
+	s := &scene{t: t, p: &place{streams: r.bootstrap(), direct: r.cluster.Bootstrap()}, group: group, in: in,
+		load: kafkatest.NewLoad(t, r.cluster.Bootstrap(), in), sink: kafkatest.Watch(t, r.cluster.Bootstrap(), out)}
+
+	s.step("the shards are shared")
+	r.waitShares(4, 4)
+
+	s.step("an application that knows the wrong replica is led to the right one")
+	owner, other := r.ownerOf(group)
+	a := kafkatest.StartApp(t, kafkatest.AppOptions{Bootstrap: r.replicas[other].Bootstrap(), Group: group})
+	a.WaitTasks(partitions)
+	s.underLoad(func() { a.WaitCount(100) })
+	r.checkLeading(group, owner, other)
+	a.Stop()
+
+	s.step("a replica is stopped")
+	a = kafkatest.StartApp(t, kafkatest.AppOptions{Bootstrap: r.bootstrap(), Group: group})
+	a.WaitTasks(partitions)
+	before := s.members()
+	mark := s.sink.Mark()
+	s.underLoad(func() {
+		r.replicas[owner].Stop()
+		n := a.Count()
+		a.WaitCount(n + 200)
+	})
+	t.Logf("longest time without a record: %s", s.sink.Longest(mark).Round(10*time.Millisecond))
+	if now, _ := r.ownerOf(group); now != other {
+		t.Errorf("node %d owns the group's shard after node %d was stopped", now, owner)
+	}
+	r.checkSameMembers(s, before)
+
+	s.step("it comes back, and gets its share again")
+	r.replicas[owner].Restart()
+	r.waitShares(4, 4)
+	kafkatest.WaitCommitted(t, r.bootstrap(), group, in, outcome)
+
+	s.step("the owner is killed")
+	owner, other = r.ownerOf(group)
+	s.underLoad(func() {
+		r.replicas[owner].Kill()
+		r.waitOwner(group, other)
+		n := a.Count()
+		a.WaitCount(n + 100)
+	})
+	r.replicas[owner].Restart()
+	r.waitShares(4, 4)
+	r.checkSameMembers(s, before)
+	kafkatest.WaitCommitted(t, r.bootstrap(), group, in, outcome)
+
+	s.step("the owner is paused, replaced, and wakes up")
+	r.pauseOwner(s, a)
+
+	if u := a.Uncaught(); len(u) > 0 {
+		t.Errorf("the application had uncaught exceptions: %q", u)
+	}
+	a.Stop()
+	checkFence(t, r.topic, readLog(t, r.cluster.Bootstrap(), r.topic))
+}
+
+func (r *twoReplicas) waitOwner(group string, node int32) {
+	r.t.Helper()
+	kafkatest.Eventually(r.t, takeover, func() error {
+		if now, _ := r.ownerOf(group); now != node {
+			return fmt.Errorf("node %d owns the shard of %s, want %d", now, group, node)
+		}
+		return nil
+	})
+}
+
+func (r *twoReplicas) checkSameMembers(s *scene, before []string) {
+	r.t.Helper()
+	if now := s.members(); !slices.Equal(before, now) {
+		r.t.Errorf("the members before and after:\n%s\n%s", strings.Join(before, "\n"), strings.Join(now, "\n"))
+	}
+}
+
+// checkLeading asks both replicas for the group's coordinator, and the one that isn't for the group itself.
+func (r *twoReplicas) checkLeading(group string, owner, other int32) {
+	r.t.Helper()
+	for _, asked := range []int32{owner, other} {
+		find := kmsg.NewPtrFindCoordinatorRequest()
+		find.SetVersion(4)
+		find.CoordinatorKeys = []string{group}
+		resp := exchange(r.t, r.replicas[asked], find).(*kmsg.FindCoordinatorResponse)
+		c := resp.Coordinators[0]
+		if got, want := fmt.Sprintf("%s:%d", c.Host, c.Port), r.replicas[owner].Bootstrap(); c.NodeID != owner || got != want || c.ErrorCode != 0 {
+			r.t.Errorf("replica %d names node %d at %s (error %v) as the coordinator of %s, want node %d at %s", asked, c.NodeID, got, kerr.ErrorForCode(c.ErrorCode), group, owner, want)
+		}
+	}
+	for _, q := range groupRequests(group, "", -1) {
+		want := []error{kerr.NotCoordinator}
+		if q.what == "list groups" {
+			want = []error{errNotThere}
+		}
+		if err := q.outcome(exchange(r.t, r.replicas[other], q.req)); !isOneOf(err, want) {
+			r.t.Errorf("%s at the replica that does not own the group: %v, want %v", q.what, err, want)
+		}
+	}
+	if out, errOut, exit := kafkatest.Tool(r.t, r.replicas[other].Bootstrap(), "kafka-streams-groups", "--list"); exit != 0 || out != group+"\n" {
+		r.t.Errorf("list through the other replica: exit %d\n%s%s", exit, out, errOut)
+	}
+}
+
+// pauseOwner stops the owner's clock with SIGSTOP, lets requests wait in its sockets while the other replica takes over
+// and goes on, and wakes it up: none of the waiting requests may be answered with success, and the log must not get a
+// record of it any more.
+func (r *twoReplicas) pauseOwner(s *scene, a *kafkatest.App) {
+	t := r.t
+	owner, other := r.ownerOf(s.group)
+	paused := r.replicas[owner]
+	member, epoch := memberOf(t, paused, s.group)
+
+	type waiting struct {
+		question
+		client *wire.Client
+		id     int32
+	}
+	var all []waiting
+	for _, q := range groupRequests(s.group, member, epoch) {
+		cl := dial(t, paused)
+		// One exchange first, so that the connection is not only in the kernel's queue.
+		if _, err := cl.Exchange(t.Context(), versions()); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, waiting{question: q, client: cl})
+	}
+	mark := s.sink.Mark()
+	s.underLoad(func() {
+		paused.Pause()
+		for i := range all {
+			id, err := all[i].client.Send(t.Context(), all[i].req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[i].id = id
+		}
+		r.waitOwner(s.group, other)
+		n := a.Count()
+		a.WaitCount(n + 100)
+		kafkatest.Eventually(t, outcome, func() error { // the successor has committed something new
+			if got := kafkatest.Committed(t, r.replicas[other].Bootstrap(), s.group, s.in); len(got) < partitions {
+				return fmt.Errorf("committed %v", got)
+			}
+			return nil
+		})
+		paused.Resume()
+		n = a.Count()
+		a.WaitCount(n + 100)
+	})
+	t.Logf("longest time without a record: %s", s.sink.Longest(mark).Round(10*time.Millisecond))
+	for _, w := range all {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		resp, err := w.client.Receive(ctx, w.req, w.id)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: the replica that woke up gives no answer", w.what)
+			continue
+		}
+		if err == nil { // a closed connection is an answer too: the client asks elsewhere
+			err = w.outcome(resp)
+		}
+		t.Logf("%s, asked before the pause ended: %v", w.what, err)
+		if err == nil {
+			t.Errorf("%s: the replica that woke up answered as if it were still the owner: %+v", w.what, resp)
+		}
+	}
+	r.waitShares(4, 4)
+	kafkatest.WaitCommitted(t, r.bootstrap(), s.group, s.in, outcome)
+}
+
+// question is a group request by hand.
+type question struct {
+	what    string
+	req     kmsg.Request
+	outcome func(kmsg.Response) error // nil: success
+}
+
+var errNotThere = errors.New("the group is not in the answer")
+
+// groupRequests are the requests that only a group's owner may answer. The commit would rewind the group's offsets.
+func groupRequests(group, member string, epoch int32) []question {
+	heartbeat := kmsg.NewPtrStreamsGroupHeartbeatRequest()
+	heartbeat.SetVersion(1)
+	heartbeat.Group, heartbeat.MemberID, heartbeat.MemberEpoch = group, member, epoch
+	if member == "" {
+		heartbeat.MemberID, heartbeat.MemberEpoch = "AAAAAAAAAAAAAAAAAAAAAA", 1
+	}
+
+	describe := kmsg.NewPtrStreamsGroupDescribeRequest()
+	describe.SetVersion(1)
+	describe.Groups = []string{group}
+
+	fetch := kmsg.NewPtrOffsetFetchRequest()
+	fetch.SetVersion(9)
+	g := kmsg.NewOffsetFetchRequestGroup()
+	g.Group = group
+	fetch.Groups = append(fetch.Groups, g)
+
+	commit := kmsg.NewPtrOffsetCommitRequest()
+	commit.SetVersion(9)
+	commit.Group, commit.MemberID, commit.Generation = group, member, epoch
+	topic := kmsg.NewOffsetCommitRequestTopic()
+	topic.Topic = group + "-in"
+	part := kmsg.NewOffsetCommitRequestTopicPartition()
+	part.Partition, part.Offset = 0, 1
+	topic.Partitions = append(topic.Partitions, part)
+	commit.Topics = append(commit.Topics, topic)
+
+	list := kmsg.NewPtrListGroupsRequest()
+	list.SetVersion(5)
+	list.TypesFilter = []string{"Streams"}
+
+	return []question{
+		{"heartbeat", heartbeat, func(r kmsg.Response) error {
+			return kerr.ErrorForCode(r.(*kmsg.StreamsGroupHeartbeatResponse).ErrorCode)
+		}},
+		{"describe", describe, func(r kmsg.Response) error {
+			return kerr.ErrorForCode(r.(*kmsg.StreamsGroupDescribeResponse).Groups[0].ErrorCode)
+		}},
+		{"fetch offsets", fetch, func(r kmsg.Response) error {
+			return kerr.ErrorForCode(r.(*kmsg.OffsetFetchResponse).Groups[0].ErrorCode)
+		}},
+		{"commit offsets", commit, func(r kmsg.Response) error {
+			return kerr.ErrorForCode(r.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode)
+		}},
+		{"list groups", list, func(r kmsg.Response) error {
+			resp := r.(*kmsg.ListGroupsResponse)
+			for _, g := range resp.Groups {
+				if g.Group == group {
+					return nil
+				}
+			}
+			if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+				return err
+			}
+			return errNotThere
+		}},
+	}
+}
+
+func isOneOf(err error, want []error) bool {
+	return slices.ContainsFunc(want, func(w error) bool { return errors.Is(err, w) })
+}
+
+func versions() kmsg.Request {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.SetVersion(3)
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "e2e", "1"
+	return req
+}
+
+func dial(t *testing.T, k *kafkatest.Keeper) *wire.Client {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	cl, err := wire.Dial(ctx, k.Bootstrap(), "by-hand")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cl.Close() })
+	return cl
+}
+
+func exchange(t *testing.T, k *kafkatest.Keeper, req kmsg.Request) kmsg.Response {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	resp, err := dial(t, k).Exchange(ctx, req)
+	if err != nil {
+		t.Fatalf("request %d to %s: %v", req.Key(), k.Bootstrap(), err)
+	}
+	return resp
+}
+
+// memberOf is the only member of the group and its epoch.
+func memberOf(t *testing.T, k *kafkatest.Keeper, group string) (string, int32) {
+	t.Helper()
+	req := kmsg.NewPtrStreamsGroupDescribeRequest()
+	req.SetVersion(1)
+	req.Groups = []string{group}
+	g := exchange(t, k, req).(*kmsg.StreamsGroupDescribeResponse).Groups[0]
+	if g.ErrorCode != 0 || len(g.Members) != 1 {
+		t.Fatalf("describe %s: %v, %d members, want one", group, kerr.ErrorForCode(g.ErrorCode), len(g.Members))
+	}
+	return g.Members[0].MemberID, g.Members[0].MemberEpoch
+}
