@@ -20,13 +20,22 @@ type Source interface {
 	Offsets(p int32, group string, f func(projection.Stored) bool) error
 }
 
-// Candidates yields the groups of partition p that are worth judging, ascending by id: those with an offset past its
+// Candidates is the first page of AllCandidates: at most limit ids, pageMax if it is 0. Groups that can't be removed for a long
+// time may fill it cycle after cycle; a sweep should use AllCandidates.
+func Candidates(ctx context.Context, src Source, p int32, env offsets.Env, limit int) ([]string, error) {
+	if limit <= 0 {
+		limit = pageMax
+	}
+	return page(ctx, src, p, env, "", limit)
+}
+
+// AllCandidates yields the groups of partition p that are worth judging, ascending by id: those with an offset past its
 // retention, and those with neither members nor offsets. A group with members is listed for an old offset even of a
 // topic that it reads, because only its shard knows what it reads. The sequence ends after its first error.
 //
 // A page is read completely before its first group is yielded: an open iterator keeps files of the store alive, and
 // judging can take as long as the log is slow.
-func Candidates(ctx context.Context, src Source, p int32, env offsets.Env) iter.Seq2[string, error] {
+func AllCandidates(ctx context.Context, src Source, p int32, env offsets.Env) iter.Seq2[string, error] {
 	return candidates(ctx, src, p, env, pageMax)
 }
 

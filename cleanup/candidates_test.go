@@ -61,7 +61,7 @@ func TestCandidates(t *testing.T) {
 	}
 	env := offsets.Env{Now: 100_000, Retention: 10 * time.Second}
 	want := []string{"active-old", "empty-explicit", "empty-mixed", "empty-none"}
-	if got, err := collect(Candidates(t.Context(), src, 3, env)); err != nil || !reflect.DeepEqual(got, want) {
+	if got, err := collect(AllCandidates(t.Context(), src, 3, env)); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
 	if src.read != 8 {
@@ -72,10 +72,15 @@ func TestCandidates(t *testing.T) {
 			t.Errorf("pages of %d: %v, %v; want %v", limit, got, err, want)
 		}
 	}
-	if got, err := collect(Candidates(t.Context(), src, 4, env)); err != nil || len(got) != 0 {
+	for limit, want := range map[int][]string{0: want, 1: want[:1], 3: want[:3]} {
+		if got, err := Candidates(t.Context(), src, 3, env, limit); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("the first %d: %v, %v; want %v", limit, got, err, want)
+		}
+	}
+	if got, err := collect(AllCandidates(t.Context(), src, 4, env)); err != nil || len(got) != 0 {
 		t.Errorf("another partition: %v, %v", got, err)
 	}
-	for group, err := range Candidates(t.Context(), src, 3, env) {
+	for group, err := range AllCandidates(t.Context(), src, 3, env) {
 		if err != nil || group != "active-old" {
 			t.Errorf("first %q, %v", group, err)
 		}
@@ -96,12 +101,12 @@ func collect(seq iter.Seq2[string, error]) (list []string, failed error) {
 
 func TestCandidatesFailWhereTheStoreDoes(t *testing.T) {
 	broken := errors.New("disk")
-	if got, err := collect(Candidates(t.Context(), &fakeSource{groups: []string{"a"}, err: broken}, 3, offsets.Env{})); err != broken || got != nil {
+	if got, err := collect(AllCandidates(t.Context(), &fakeSource{groups: []string{"a"}, err: broken}, 3, offsets.Env{})); err != broken || got != nil {
 		t.Errorf("%v, %v", got, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got, err := collect(Candidates(ctx, &fakeSource{groups: slices.Repeat([]string{"a"}, 5)}, 3, offsets.Env{})); !errors.Is(err, context.Canceled) || got != nil {
+	if got, err := collect(AllCandidates(ctx, &fakeSource{groups: slices.Repeat([]string{"a"}, 5)}, 3, offsets.Env{})); !errors.Is(err, context.Canceled) || got != nil {
 		t.Errorf("%v, %v", got, err)
 	}
 }

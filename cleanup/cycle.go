@@ -28,7 +28,7 @@ var ErrRunning = errors.New("a cleanup cycle is under way")
 // Shard is a shard that this replica serves.
 type Shard interface {
 	Partition() int32
-	// Candidates yields the ids of groups that are worth judging; see the function of that name. It ends after its
+	// Candidates yields the ids of groups that are worth judging; AllCandidates is made for it. It ends after its
 	// first error. It does not run on the shard's loop.
 	Candidates(ctx context.Context) iter.Seq2[string, error]
 	// Expire judges the group on the shard's loop and returns when what it decided is written: how many offsets got

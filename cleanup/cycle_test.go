@@ -254,6 +254,25 @@ func TestAShardThatIsGoneIsLeftAlone(t *testing.T) {
 	})
 }
 
+// Single failures among successes are not the end of a shard, however many there are.
+func TestFailuresCountOnlyInARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeShard{judge: func(group string) (int, bool, error) {
+			if group == "bad" {
+				return 0, false, errors.New("too large")
+			}
+			return 1, true, nil
+		}}
+		for range 2 * failuresMax {
+			s.groups = append(s.groups, "bad", "good")
+		}
+		report, err := newCycle(s).Sweep(t.Context())
+		if err != nil || report.Failures != 2*failuresMax || report.GroupsRemoved != 2*failuresMax {
+			t.Errorf("%+v, %v", report, err)
+		}
+	})
+}
+
 func TestAHangingShardHoldsUpNothingForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeShard{groups: []string{"a", "b", "c", "d", "e"}, hang: true}

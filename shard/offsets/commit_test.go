@@ -115,6 +115,7 @@ func TestCommitRecords(t *testing.T) {
 			r.Topics[0].Partitions[0].Offset, r.Topics[0].Partitions[0].LeaderEpoch = -5, -9
 		}, eventlog.OffsetCommit{Offset: -5, LeaderEpoch: -9, CommitTimestamp: 1_000_000, ExpireTimestamp: -1, TopicID: idIn}},
 		{"version 5 has no leader epoch", func(r *kmsg.OffsetCommitRequest) { r.Version = 5 }, eventlog.OffsetCommit{Offset: 101, LeaderEpoch: -1, CommitTimestamp: 1_000_000, ExpireTimestamp: -1, TopicID: idIn}},
+		{"version 6 has one", func(r *kmsg.OffsetCommitRequest) { r.Version = 6 }, eventlog.OffsetCommit{Offset: 101, LeaderEpoch: 7, CommitTimestamp: 1_000_000, ExpireTimestamp: -1, TopicID: idIn}},
 		{"retention of version 4", func(r *kmsg.OffsetCommitRequest) { r.Version, r.RetentionTimeMillis = 4, 500 }, eventlog.OffsetCommit{Offset: 101, LeaderEpoch: -1, CommitTimestamp: 1_000_000, ExpireTimestamp: 1_000_500}},
 		{"no retention of version 4", func(r *kmsg.OffsetCommitRequest) { r.Version, r.RetentionTimeMillis = 4, -1 }, eventlog.OffsetCommit{Offset: 101, LeaderEpoch: -1, CommitTimestamp: 1_000_000, ExpireTimestamp: -1, TopicID: idIn}},
 		{"retention for ever", func(r *kmsg.OffsetCommitRequest) { r.Version, r.RetentionTimeMillis = 2, math.MaxInt64 }, eventlog.OffsetCommit{Offset: 101, LeaderEpoch: -1, CommitTimestamp: 1_000_000, ExpireTimestamp: math.MaxInt64}},
