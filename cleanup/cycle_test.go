@@ -126,7 +126,7 @@ func TestRunSweepsAnIntervalAfterEachEnd(t *testing.T) {
 		start := time.Now()
 		done := make(chan error)
 		go func() { done <- c.Run(ctx) }()
-		time.Sleep(45 * time.Second) // virtual
+		time.Sleep(44 * time.Second) // virtual; a second before the next judgement
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Run ended with %v", err)

@@ -3,8 +3,10 @@ package wire
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -125,8 +127,11 @@ func (c *Client) deadline(ctx context.Context) func() {
 }
 
 func (c *Client) failed(ctx context.Context, what string, err error) error {
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		err = context.Cause(ctx)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = context.DeadlineExceeded // the connection noticed ctx's deadline before ctx did
 	}
 	return fmt.Errorf("%s, %v: %w", what, c.conn.RemoteAddr(), err)
 }
