@@ -1,0 +1,80 @@
+package coordinator
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
+)
+
+func TestUpstreamGroupsAreFound(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, c := range []struct {
+		name    string
+		version *kversion.Versions
+	}{{"newest", nil}, {"3.9", kversion.V3_9_0()}, {"2.8", kversion.V2_8_0()}} {
+		t.Run(c.name, func(t *testing.T) {
+			opts := []kfake.Opt{kfake.NumBrokers(3), kfake.SeedTopics(1, "t")}
+			if c.version != nil {
+				opts = append(opts, kfake.MaxVersions(c.version))
+			}
+			cluster, err := kfake.NewCluster(opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cluster.Close()
+			client := func(opts ...kgo.Opt) *kgo.Client {
+				cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(cluster.ListenAddrs()...))...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(cl.Close)
+				return cl
+			}
+			plain := client()
+			u := UpstreamGroups{Client: plain}
+			find := func(group, kind string, members bool) {
+				t.Helper()
+				k, m, err := u.Find(ctx, group)
+				if err != nil || k != kind || m != members {
+					t.Errorf("group %s: %q, members %v, %v; want %q, %v", group, k, m, err, kind, members)
+				}
+			}
+			find("nobody", "", false)
+
+			if err := plain.ProduceSync(ctx, &kgo.Record{Topic: "t", Value: []byte("v")}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+			member := client(kgo.ConsumerGroup("with-member"), kgo.ConsumeTopics("t"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+			if err := member.PollFetches(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+			find("with-member", "classic", true)
+
+			var offsets kadm.Offsets
+			offsets.AddOffset("t", 0, 1, -1)
+			if _, err := kadm.NewClient(plain).CommitOffsets(ctx, "offsets-only", offsets); err != nil {
+				t.Fatal(err)
+			}
+			find("offsets-only", "classic", false)
+
+			if c.version != nil {
+				return // the consumer protocol came later
+			}
+			join := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+			join.Group, join.MemberID, join.RebalanceTimeoutMillis = "next", "m", 10_000
+			join.SubscribedTopicNames, join.Topics = []string{"t"}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+			resp, err := join.RequestWith(ctx, plain)
+			if err != nil || resp.ErrorCode != 0 {
+				t.Fatalf("join: %v, %+v", err, resp)
+			}
+			find("next", "consumer", true)
+		})
+	}
+}
