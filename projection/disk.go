@@ -1,0 +1,142 @@
+package projection
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// disk is the file system under a store. Pebble treats a write that fails as the end of the process, or tries it again
+// at once and for ever; so two failures that pass by themselves are waited out here, below Pebble:
+//
+//   - No space left: the writing goroutine waits until a probe file can be written. Meanwhile full() says so: the store
+//     takes no batches (the tail repeats them) and tells it in Err. Nothing is lost, and nothing has to be rebuilt.
+//   - No file descriptor left: a few tries with pauses; connections come and go.
+type disk struct {
+	vfs.FS
+	dir     string
+	inner   vfs.FS
+	logger  *slog.Logger
+	armed   atomic.Bool           // while opening and closing, a full disk is an error like any other
+	isFull  atomic.Pointer[error] // nil: it is not
+	closing chan struct{}
+	probe   time.Duration
+}
+
+const (
+	// diskProbeInterval is how often a full disk is tried again.
+	diskProbeInterval = time.Second
+	// diskProbeBytes must fit before the disk counts as writable: about what one flush of a quiet store takes.
+	diskProbeBytes = 1 << 20
+	// openFileTries and openFilePause: how long a missing file descriptor is waited for, 2 s in all; then the operation fails.
+	openFileTries = 20
+	openFilePause = 100 * time.Millisecond
+)
+
+func newDisk(fs vfs.FS, dir string, logger *slog.Logger, closing chan struct{}) *disk {
+	d := &disk{dir: dir, inner: fs, logger: logger, closing: closing, probe: diskProbeInterval}
+	d.FS = vfs.OnDiskFull(fs, d.waitForSpace)
+	return d
+}
+
+// full returns the error of a full disk, or nil.
+func (d *disk) full() error {
+	if err := d.isFull.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// waitForSpace is called by the first write that finds the disk full; others wait until it returns, and all are tried again.
+func (d *disk) waitForSpace() {
+	if !d.armed.Load() {
+		return
+	}
+	err := fmt.Errorf("%w: no space left on the disk of %s", ErrStorage, d.dir)
+	d.isFull.Store(&err)
+	d.logger.Error("projection: the disk is full; records are applied again when there is space", "dir", d.dir)
+	t := time.NewTicker(d.probe)
+	defer t.Stop()
+	for d.armed.Load() {
+		select {
+		case <-d.closing:
+			return
+		case <-t.C:
+		}
+		if err := d.writeProbe(); !errors.Is(err, syscall.ENOSPC) {
+			d.isFull.Store(nil)
+			d.logger.Info("projection: the disk has space again", "dir", d.dir)
+			return
+		}
+	}
+}
+
+func (d *disk) writeProbe() (err error) {
+	name := d.inner.PathJoin(d.dir, "PROBE")
+	f, err := d.inner.Create(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, f.Close(), d.inner.Remove(name))
+	}()
+	if _, err := f.Write(make([]byte, diskProbeBytes)); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// Create implements vfs.FS.
+func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	return patiently(d, func() (vfs.File, error) { return d.FS.Create(name, category) })
+}
+
+// Open implements vfs.FS.
+func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	return patiently(d, func() (vfs.File, error) { return d.FS.Open(name, opts...) })
+}
+
+// OpenReadWrite implements vfs.FS.
+func (d *disk) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	return patiently(d, func() (vfs.File, error) { return d.FS.OpenReadWrite(name, category, opts...) })
+}
+
+// OpenDir implements vfs.FS.
+func (d *disk) OpenDir(name string) (vfs.File, error) {
+	return patiently(d, func() (vfs.File, error) { return d.FS.OpenDir(name) })
+}
+
+// Unwrap lets Pebble find the file system at the bottom.
+func (d *disk) Unwrap() vfs.FS { return d.inner }
+
+func patiently(d *disk, open func() (vfs.File, error)) (f vfs.File, err error) {
+	for range openFileTries {
+		f, err = open()
+		if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) {
+			return f, err
+		}
+		select {
+		case <-d.closing:
+			return nil, err
+		case <-time.After(openFilePause):
+		}
+	}
+	return nil, err
+}
+
+// passing says of an error of the file system that it is about this moment, and not about the files of a store: they are
+// neither damaged nor worth throwing away.
+func passing(err error) bool {
+	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EROFS, os.ErrPermission} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}

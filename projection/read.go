@@ -1,0 +1,274 @@
+package projection
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"streamkeeper/eventlog"
+)
+
+// view reads the records of a partition from a Pebble reader: the store as it is, or a snapshot.
+type view struct {
+	db pebble.Reader
+	p  int32
+}
+
+// get returns a copy of the value of a key, nil if there is none.
+func get(db pebble.Reader, k key) ([]byte, error) {
+	b, closer, err := db.Get(k)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := append(make([]byte, 0, len(b)), b...) // not nil for an empty value
+	return out, closer.Close()
+}
+
+// scan calls f with the keys that begin with prefix until f returns false. The key reader stands behind the kind.
+func scan(db pebble.Reader, prefix key, f func(k *keyReader, value []byte) (bool, error)) (err error) {
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefix.after()})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	return scanWith(it, prefix, f)
+}
+
+// scanWith is scan with an iterator: what several calls see is of one moment.
+func scanWith(it *pebble.Iterator, prefix key, f func(k *keyReader, value []byte) (bool, error)) error {
+	for valid := it.SeekGE(prefix); valid && bytes.HasPrefix(it.Key(), prefix); valid = it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		if more, err := f(readKey(it.Key()), value); err != nil || !more {
+			return err
+		}
+	}
+	return it.Error()
+}
+
+// group reads the records of a streams group in the order of hydration: the topology, the group, its members, and the
+// assignments. They are those of one moment.
+func (v view) group(group string) (out []Stored, err error) {
+	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: partitionPrefix(v.p), UpperBound: partitionEnd(v.p)})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	collect := func(kind byte, into *[]Stored, read func(k *keyReader) eventlog.Key) error {
+		return scanWith(it, partitionKey(v.p, kind).str(group), func(k *keyReader, value []byte) (bool, error) {
+			rk := read(k)
+			if err := k.end(kind); err != nil {
+				return false, err
+			}
+			if rk.Type == eventlog.TypeClassicGroup {
+				return true, nil
+			}
+			s, err := stored(rk, value)
+			*into = append(*into, s)
+			return true, err
+		})
+	}
+	if err := collect(kindGroup, &out, func(k *keyReader) eventlog.Key {
+		return eventlog.Key{Type: eventlog.TypeGroup, Group: k.str()}
+	}); err != nil {
+		return nil, err
+	}
+	if err := collect(kindMember, &out, func(k *keyReader) eventlog.Key {
+		return eventlog.Key{Type: eventlog.TypeMember, Group: k.str(), Member: k.str()}
+	}); err != nil {
+		return nil, err
+	}
+	var records []Stored
+	if err := collect(kindRecord, &records, func(k *keyReader) eventlog.Key {
+		rk := eventlog.Key{Group: k.str()}
+		rk.Type = typeOfRank[k.byte()]
+		switch rk.Type {
+		case eventlog.TypeCurrentMemberAssignment, eventlog.TypeTargetAssignmentMember:
+			rk.Member = k.str()
+		}
+		return rk
+	}); err != nil {
+		return nil, err
+	}
+	if len(records) > 0 && records[0].Record.Key.Type == eventlog.TypeTopology {
+		out = append(records[:1:1], out...)
+		records = records[1:]
+	}
+	return append(out, records...), nil
+}
+
+// names calls f with the first string of each key of a kind and prefix, once per string, ascending.
+func (v view) names(prefix key, f func(string) bool) (err error) {
+	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefix.after()})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for valid := it.First(); valid; {
+		k := keyReader{rest: it.Key()[len(prefix):]}
+		name := k.str()
+		if k.bad {
+			return fmt.Errorf("%w: key of kind %q", errDamaged, prefix[headBytes-1])
+		}
+		if !f(name) {
+			return nil
+		}
+		if len(k.rest) == 0 {
+			valid = it.Next()
+		} else { // more of the same name
+			valid = it.SeekGE(append(key(nil), prefix...).str(name).after())
+		}
+	}
+	return it.Error()
+}
+
+func (v view) groups(f func(string) bool) error { return v.names(partitionKey(v.p, kindGroup), f) }
+
+func (v view) groupsWithMembers(f func(string) bool) error {
+	return v.names(partitionKey(v.p, kindMember), f)
+}
+
+func (v view) groupsWithOffsets(f func(string) bool) error {
+	return v.names(partitionKey(v.p, kindOffset), f)
+}
+
+func (v view) groupsOfTopic(topic string, f func(string) bool) error {
+	return v.names(partitionKey(v.p, kindTopic).str(topic), f)
+}
+
+func (v view) offset(k eventlog.Key) (Stored, bool, error) {
+	b, err := get(v.db, recordKey(v.p, k))
+	if err != nil || b == nil {
+		return Stored{}, false, err
+	}
+	s, err := stored(k, b)
+	return s, err == nil, err
+}
+
+func readOffsetKey(k *keyReader) eventlog.Key {
+	return eventlog.Key{Type: eventlog.TypeOffsetCommit, Group: k.str(), Topic: k.str(), Partition: k.int32()}
+}
+
+func (v view) offsets(group string, f func(Stored) bool) error {
+	return scan(v.db, partitionKey(v.p, kindOffset).str(group), func(k *keyReader, value []byte) (bool, error) {
+		ok := readOffsetKey(k)
+		if err := k.end(kindOffset); err != nil {
+			return false, err
+		}
+		s, err := stored(ok, value)
+		return err == nil && f(s), err
+	})
+}
+
+func (v view) pending(group string, f func(int64, Stored) bool) error {
+	return scan(v.db, partitionKey(v.p, kindPending).str(group), func(k *keyReader, value []byte) (bool, error) {
+		ok := readOffsetKey(k)
+		producerID := k.int64()
+		if err := k.end(kindPending); err != nil {
+			return false, err
+		}
+		s, err := stored(ok, value)
+		return err == nil && f(producerID, s), err
+	})
+}
+
+// read calls f with the records of p. While p is read again after a rebuild, or when that began during the call, the
+// error is ErrLoading: what f saw may be a part.
+func (s *Store) read(p int32, f func(view) error) error {
+	part, err := s.part(p)
+	if err != nil {
+		return err
+	}
+	e, err := s.current()
+	if err != nil {
+		return err
+	}
+	defer e.release()
+	if err := e.err(); err != nil {
+		return err
+	}
+	restarts, ok := part.readable(e.number)
+	if !ok {
+		return fmt.Errorf("%w: partition %d", ErrLoading, p)
+	}
+	if err := e.failed(f(view{e.db, p})); err != nil {
+		return err
+	}
+	if now, ok := part.readable(e.number); !ok || now != restarts {
+		return fmt.Errorf("%w: partition %d", ErrLoading, p)
+	}
+	return nil
+}
+
+func (part *partition) readable(engine int) (restarts uint64, ok bool) {
+	part.mu.Lock()
+	defer part.mu.Unlock()
+	return part.restarts, part.engine == engine && !part.loading
+}
+
+// Group implements Reader.
+func (s *Store) Group(p int32, group string) (records []Stored, err error) {
+	err = s.read(p, func(v view) error {
+		records, err = v.group(group)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return records, nil
+}
+
+// HasGroup implements Reader.
+func (s *Store) HasGroup(p int32, group string) (has bool, err error) {
+	err = s.read(p, func(v view) error {
+		b, err := get(v.db, recordKey(p, eventlog.Key{Type: eventlog.TypeGroup, Group: group}))
+		has = b != nil
+		return err
+	})
+	return has && err == nil, err
+}
+
+// Groups implements Reader.
+func (s *Store) Groups(p int32, f func(group string) bool) error {
+	return s.read(p, func(v view) error { return v.groups(f) })
+}
+
+// GroupsWithMembers implements Reader.
+func (s *Store) GroupsWithMembers(p int32, f func(group string) bool) error {
+	return s.read(p, func(v view) error { return v.groupsWithMembers(f) })
+}
+
+// GroupsOfTopic implements Reader.
+func (s *Store) GroupsOfTopic(p int32, topic string, f func(group string) bool) error {
+	return s.read(p, func(v view) error { return v.groupsOfTopic(topic, f) })
+}
+
+// Offset implements Reader.
+func (s *Store) Offset(p int32, group, topic string, partition int32) (st Stored, ok bool, err error) {
+	k := eventlog.Key{Type: eventlog.TypeOffsetCommit, Group: group, Topic: topic, Partition: partition}
+	err = s.read(p, func(v view) error {
+		st, ok, err = v.offset(k)
+		return err
+	})
+	if err != nil {
+		return Stored{}, false, err
+	}
+	return st, ok, nil
+}
+
+// Offsets implements Reader.
+func (s *Store) Offsets(p int32, group string, f func(Stored) bool) error {
+	return s.read(p, func(v view) error { return v.offsets(group, f) })
+}
+
+// Pending implements Reader.
+func (s *Store) Pending(p int32, group string, f func(producerID int64, s Stored) bool) error {
+	return s.read(p, func(v view) error { return v.pending(group, f) })
+}

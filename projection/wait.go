@@ -1,0 +1,145 @@
+package projection
+
+import (
+	"context"
+	"errors"
+
+	"streamkeeper/eventlog"
+)
+
+// Resume implements eventlog.Follower.
+func (s *Store) Resume(p int32) eventlog.Position {
+	part, err := s.part(p)
+	if err != nil {
+		return nothing().pos
+	}
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	part.mu.Lock()
+	c, wanted := part.checkpoint, part.wanted
+	part.wanted = ""
+	part.mu.Unlock()
+	now := s.cfg.Now()
+	if wanted == "" && !c.fresh() && s.stale(c.atEnd, now) {
+		wanted = ReasonStale // it will be no younger when the tail stands at the end
+	}
+	if wanted != "" {
+		// where this fails, Batch asks for it again
+		_ = s.forgetFor(part, wanted, "before reading began")
+	}
+	part.mu.Lock()
+	defer part.mu.Unlock()
+	return part.pos
+}
+
+// Applied implements Reader.
+func (s *Store) Applied(p int32) int64 {
+	part, err := s.part(p)
+	if err != nil {
+		return 0
+	}
+	part.mu.Lock()
+	defer part.mu.Unlock()
+	return part.pos.Offset
+}
+
+// AtEnd says that the tail has stood at the end of p since the store was opened, or p was rebuilt for the last time.
+// Before that clients are told COORDINATOR_LOAD_IN_PROGRESS.
+func (s *Store) AtEnd(p int32) bool {
+	part, err := s.part(p)
+	if err != nil {
+		return false
+	}
+	part.mu.Lock()
+	defer part.mu.Unlock()
+	return part.atEnd
+}
+
+// AllAtEnd says so of all partitions.
+func (s *Store) AllAtEnd() bool {
+	for _, part := range s.parts {
+		if !s.AtEnd(part.p) {
+			return false
+		}
+	}
+	return true
+}
+
+// Err implements Reader.
+func (s *Store) Err(p int32) error {
+	part, err := s.part(p)
+	if err != nil {
+		return err
+	}
+	part.mu.Lock()
+	err = part.err
+	part.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := s.disk.full(); err != nil {
+		return err
+	}
+	e, err := s.current()
+	if err != nil {
+		return err
+	}
+	defer e.release()
+	return e.err()
+}
+
+// OnApplied calls f after each batch that moved a partition on: next is the first offset not applied yet. f must not
+// block: it holds up the tail. Register before the tail runs.
+func (s *Store) OnApplied(f func(p int32, next int64)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onApplied = append(s.onApplied, f)
+}
+
+// OnOwner calls f after an ownership record was applied, in the order of the log; Owner and Applied know of it then.
+// Void ones are not told. f must not block. Register before the tail runs.
+func (s *Store) OnOwner(f func(p int32, o eventlog.Owner)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onOwner = append(s.onOwner, f)
+}
+
+// Wait returns when everything of p below offset is applied. It gives up when ctx ends, when the store is closed, and
+// when p can't be read (eventlog.ErrRefused).
+func (s *Store) Wait(ctx context.Context, p int32, offset int64) error {
+	part, err := s.part(p)
+	if err != nil {
+		return err
+	}
+	for {
+		part.mu.Lock()
+		if part.pos.Offset >= offset {
+			part.mu.Unlock()
+			return nil
+		}
+		err := part.err
+		if part.changed == nil {
+			part.changed = make(chan struct{})
+		}
+		changed := part.changed
+		part.mu.Unlock()
+		if errors.Is(err, eventlog.ErrRefused) {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-s.closing:
+			return ErrClosed
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// notify wakes those who wait for a change. part.mu is held.
+func (part *partition) notify() {
+	if part.changed != nil {
+		close(part.changed)
+		part.changed = nil
+	}
+}
