@@ -104,6 +104,16 @@ func story(t *testing.T, w world) {
 		}
 	}
 	d.Stop()
+	deleteGroup(t, p, group)
+}
+
+// deleteGroup leaves a shared cluster as other tests expect it: without groups.
+func deleteGroup(t *testing.T, p *place, group string) {
+	t.Helper()
+	out, errOut, exit := kafkatest.Tool(t, p.streams, "kafka-streams-groups", "--delete", "--group", group)
+	if want := fmt.Sprintf("Deletion of requested streams groups ('%s') was successful.\n", group); exit != 0 || out != want {
+		t.Errorf("delete group %s: exit %d\n%s%s", group, exit, out, errOut)
+	}
 }
 
 // scene is what the steps of a story share.

@@ -60,6 +60,7 @@ func TestInternalTopicsThatAreThere(t *testing.T) {
 			a := kafkatest.StartApp(t, kafkatest.AppOptions{Bootstrap: p.streams, Group: group, Topology: "count", In: in, Out: out})
 			countsRight(t, p, a, in, out)
 			a.Stop()
+			deleteGroup(t, p, group)
 		})
 	}
 }

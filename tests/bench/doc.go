@@ -1,0 +1,18 @@
+// Package bench measures streamkeeper beside Apache Kafka 4.4's own coordinator for streams groups, on the same
+// machine, with the same load, by turns: heartbeats, joins and commits per second with their latencies, a plain
+// acks=all produce for comparison, and restart time and memory with many groups.
+//
+// The load is made of hand-built requests over plain connections, one request under way per connection, so that the
+// generator costs little of the processors it shares with what it measures.
+//
+// Without -full (that is, in make test) everything is small: it shows that the measuring works and that no request
+// fails. make bench gives -full and writes the table.
+//
+// File map:
+//
+//	bench_test.go    the rounds: which system, which phases
+//	target_test.go   the two systems
+//	load_test.go     the load: groups, connections, phases
+//	process_test.go  memory and processor time of a process
+//	table_test.go    medians, and the table
+package bench
