@@ -139,6 +139,11 @@ wait:
 // Assigned, Revoked and Lost are the MembershipListener.
 func (h *Host) Assigned(ps []int32) {
 	h.log.Info("partitions assigned", "partitions", fmt.Sprint(ps))
+	for _, p := range ps { // before the loops hear of it, so that Pending never says "done" too early
+		if p >= 0 && int(p) < len(h.shards) {
+			h.shards[p].wantedNow.Store(true)
+		}
+	}
 	h.each(ps, func(s *Shard) { s.want(true) })
 }
 

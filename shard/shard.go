@@ -51,6 +51,7 @@ type Shard struct {
 	seq      int64      // number of the newest append
 	acked    int64      // number of the newest acknowledged append
 	overlay  overlay
+	ready    []waiter // answers that only need the lease; handed out together
 	timers   timers
 	lapsed   bool    // the lease was found invalid since the sessions were last started
 	looked   Instant // when the lease was looked at last
@@ -148,6 +149,7 @@ func (s *Shard) drain() {
 		for i := range requests {
 			s.serve(&requests[i])
 		}
+		s.handReady()
 	}
 }
 

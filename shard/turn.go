@@ -260,18 +260,36 @@ func (s *Shard) acknowledge(a ack) {
 	}
 }
 
-// hand gives an answer out. One that does not rest on an append of its own needs the lease.
+// hand gives an answer out. One that does not rest on an append of its own needs the lease, which is looked at once for all that
+// the loop has ready: reading a clock that counts suspended time is a system call.
 func (s *Shard) hand(w waiter) {
-	if !w.write && !s.leaseValid() {
-		s.host.stats.leaseRefusals.Add(1)
-		if s.wanted {
-			w.fail(ErrLoading)
-		} else {
-			w.fail(ErrNotOwner)
-		}
+	if w.write {
+		w.answer()
 		return
 	}
-	w.answer()
+	s.ready = append(s.ready, w)
+}
+
+// handReady gives out what hand kept. The lease is read after the state that the answers are made of (see Lease).
+func (s *Shard) handReady() {
+	if len(s.ready) == 0 {
+		return
+	}
+	valid := s.leaseValid()
+	for _, w := range s.ready {
+		switch {
+		case valid:
+			w.answer()
+		case s.wanted:
+			s.host.stats.leaseRefusals.Add(1)
+			w.fail(ErrLoading)
+		default:
+			s.host.stats.leaseRefusals.Add(1)
+			w.fail(ErrNotOwner)
+		}
+	}
+	clear(s.ready)
+	s.ready = s.ready[:0]
 }
 
 // watchMembers logs what an operator wants to read of a rebalance.
