@@ -26,10 +26,10 @@ var arrows = []struct {
 	{"client/...", []string{"client/..."}},
 	{"internal/coordinator/...", []string{"shard/...", "projection/...", "eventlog/...", "plugin/...", "cleanup/..."}},
 	{"internal/gateway/...", []string{"internal/coordinator/...", "internal/gateway/..."}},
-	{"internal/config", []string{"shard/streams"}},   // the defaults of group settings
-	{"internal/inspect", []string{"eventlog"}},       // reads the log over the network, for the commands
-	{"internal/admin", []string{"internal/inspect"}}, // what the commands ask a cluster
-	{"internal/embedded", nil},                       // the log of dev
+	{"internal/config", []string{"shard/streams"}},      // the defaults of group settings
+	{"internal/inspect", []string{"eventlog"}},          // reads the log over the network, for the commands
+	{"internal/admin", []string{"internal/inspect"}},    // what the commands ask a cluster
+	{"internal/embedded", []string{"internal/inspect"}}, // the log of dev
 	{"internal/kafkatest", nil},
 	{"tests/...", []string{"..."}},
 	{"cmd/...", []string{"..."}},
