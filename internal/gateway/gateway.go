@@ -77,7 +77,7 @@ type Gateway struct {
 // New opens the own listener and asks the cluster for its brokers, whose listeners it opens as well. It returns an
 // error where a setting can't work: an address that can't be listened on, a broker whose port is taken or outside
 // the range (*PortError, which names --broker-port-base), a node id that the cluster uses. A cluster that can't be
-// reached within startWait is not an error: Run goes on asking.
+// reached within Limits.StartWait is not an error: Run goes on asking.
 func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, limits: cfg.Limits.withDefaults(), service: cfg.Service, log: cfg.Logger, tracer: cfg.Tracer,
 		done: make(chan struct{}), conns: map[*conn]struct{}{}}

@@ -11,6 +11,8 @@ type Limits struct {
 	IdleTimeout time.Duration
 	// StallTimeout closes a connection whose peer neither takes nor sends the rest of a frame (default stallTimeout).
 	StallTimeout time.Duration
+	// StartWait is how long New waits for the cluster (default startWait).
+	StartWait time.Duration
 	// DrainTimeout is how long Close waits for the answers that are under way (default drainTimeout).
 	DrainTimeout time.Duration
 }
@@ -97,6 +99,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.StallTimeout <= 0 {
 		l.StallTimeout = stallTimeout
+	}
+	if l.StartWait <= 0 {
+		l.StartWait = startWait
 	}
 	if l.DrainTimeout <= 0 {
 		l.DrainTimeout = drainTimeout

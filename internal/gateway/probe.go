@@ -13,10 +13,10 @@ import (
 // clusters are asked in theirs.
 const probeVersion = 10
 
-// firstProbe asks for the brokers until the cluster answers or startWait is over. What it returns are settings
+// firstProbe asks for the brokers until the cluster answers or StartWait is over. What it returns are settings
 // that can't work; a cluster that is down is logged.
 func (g *Gateway) firstProbe() error {
-	ctx, cancel := context.WithTimeout(g.ctx, startWait)
+	ctx, cancel := context.WithTimeout(g.ctx, g.limits.StartWait)
 	defer cancel()
 	for {
 		err := g.probe(ctx)

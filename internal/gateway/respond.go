@@ -121,7 +121,7 @@ func (c *conn) pass(s *slot, n int) error {
 			return err
 		}
 		if s.mode == respondFetch {
-			return walkFetch(w)
+			return walkFetch(w, s.upVersion)
 		}
 		return walkShareFetch(w, s.upVersion)
 	}

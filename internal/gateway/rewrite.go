@@ -7,8 +7,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// produceEndpointsVersion is the first Produce version with NodeEndpoints (KIP-951).
-const produceEndpointsVersion = 10
+// produceEndpointsVersion is the first Produce version that can carry NodeEndpoints. Kafka sends them from 10 on
+// (KIP-951); other clusters may not look at the version, and the tag is readable in every one that has tags.
+const produceEndpointsVersion = 9
 
 // nodes are the replicas as clients are told. This replica's own address is the gateway's own business.
 func (g *Gateway) nodes() []endpoint {
@@ -166,7 +167,7 @@ func refusedProduce(g *Gateway, resp kmsg.Response) {
 	}
 }
 
-// produceHasEndpoints looks for broker addresses in a Produce response of version 10 or later. They come only with
+// produceHasEndpoints looks for broker addresses in a Produce response that has tags. They come only with
 // a NOT_LEADER_OR_FOLLOWER, so most responses need not be decoded.
 //
 //	tags │ topics │ throttle int32 │ tags (0: NodeEndpoints)

@@ -9,16 +9,20 @@ import (
 // frame's length has long been sent, so they are blanked in place and the length stays true. Clients then keep the
 // leader's id, which they do get, and look its address up in Metadata.
 
-// fetchEndpointsVersion is the first Fetch version with NodeEndpoints (KIP-951).
-const fetchEndpointsVersion = 16
+// fetchEndpointsVersion is the first Fetch version that can carry NodeEndpoints. Kafka sends them from 16 on
+// (KIP-951); other clusters may not look at the version, and the tag is readable in every one that has tags.
+const fetchEndpointsVersion = 12
 
-// walkFetch passes the body of a Fetch response of version 16 or later (topic ids, compact types).
+// fetchIDVersion is the first Fetch version that names topics by id (KIP-516).
+const fetchIDVersion = 13
+
+// walkFetch passes the body of a Fetch response of a version that has tags.
 //
 //	throttle int32 │ error int16 │ session int32 │ topics │ tags (0: NodeEndpoints)
-//	topic:     id 16 bytes │ partitions │ tags
+//	topic:     name (up to v12) or id 16 bytes │ partitions │ tags
 //	partition: index int32 │ error int16 │ high watermark, last stable, log start int64 │ aborted transactions │
 //	           preferred replica int32 │ records │ tags
-func walkFetch(w *walker) error {
+func walkFetch(w *walker, version int16) error {
 	if err := w.passTags(); err != nil { // response header
 		return err
 	}
@@ -46,7 +50,11 @@ func walkFetch(w *walker) error {
 		}
 		return w.passTags()
 	}
-	if err := walkTopics(w, partition); err != nil {
+	topic := passTopicID
+	if version < fetchIDVersion {
+		topic = func(w *walker) error { return w.passString(true) }
+	}
+	if err := walkTopics(w, topic, partition); err != nil {
 		return err
 	}
 	if err := blankTag(w, 0); err != nil {
@@ -55,10 +63,12 @@ func walkFetch(w *walker) error {
 	return w.end()
 }
 
-// walkTopics passes an array of topics with ids.
-func walkTopics(w *walker, partition func() error) error {
+func passTopicID(w *walker) error { return w.pass(16) }
+
+// walkTopics passes an array of topics.
+func walkTopics(w *walker, topic func(*walker) error, partition func() error) error {
 	return w.elements(true, func() error {
-		if err := w.pass(16); err != nil {
+		if err := topic(w); err != nil {
 			return err
 		}
 		if err := w.elements(true, partition); err != nil {
@@ -118,7 +128,7 @@ func walkShareFetch(w *walker, version int16) error {
 			return err
 		}
 	}
-	if err := walkTopics(w, func() error { return walkSharePartition(w) }); err != nil {
+	if err := walkTopics(w, passTopicID, func() error { return walkSharePartition(w) }); err != nil {
 		return err
 	}
 	if w.left > endpointBytesMax {

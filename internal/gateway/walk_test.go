@@ -52,7 +52,7 @@ func fetchWalk(w *walker) error {
 	if err := w.pass(8); err != nil {
 		return err
 	}
-	return walkFetch(w)
+	return walkFetch(w, 18)
 }
 
 func shareWalk(version int16) func(w *walker) error {
@@ -312,6 +312,13 @@ func FuzzWalk(f *testing.F) {
 		}
 		walk := fetchWalk
 		switch {
+		case kind == 255: // topic names
+			walk = func(w *walker) error {
+				if err := w.pass(8); err != nil {
+					return err
+				}
+				return walkFetch(w, 12)
+			}
 		case kind == 1:
 			walk = shareWalk(1)
 		case kind >= 2:
