@@ -8,6 +8,7 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/internal/telemetry"
+	"streamkeeper/projection"
 	"streamkeeper/shard"
 )
 
@@ -138,10 +139,11 @@ func (p *parts) checks() []telemetry.Check {
 func (p *parts) logRead() error {
 	behind := 0
 	for q := range p.host.Partitions() {
-		if err := p.store.Err(q); err != nil && !errors.Is(err, eventlog.ErrRefused) {
+		switch err := p.store.Err(q); {
+		case errors.Is(err, eventlog.ErrRefused): // stays so; the other partitions are served
+		case err != nil && !errors.Is(err, projection.ErrLoading):
 			return fmt.Errorf("partition %d: %w", q, err)
-		}
-		if p.store.Err(q) == nil && !p.store.AtEnd(q) {
+		case !p.store.AtEnd(q):
 			behind++
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"streamkeeper/cleanup"
 	"streamkeeper/internal/telemetry"
+	"streamkeeper/projection"
 	"streamkeeper/shard"
 )
 
@@ -48,6 +49,29 @@ func registerMetrics(m *telemetry.Metrics, p *parts) error {
 		m.Counter("cleanup.groups.removed", "Empty groups removed.", sweep(func(s cleanup.Stats) int64 { return s.GroupsRemoved })),
 		m.Counter("cleanup.failures", "Groups and shards that a cleanup cycle could not judge.", sweep(func(s cleanup.Stats) int64 { return s.Failures })),
 		registerProjection(m, p.store),
+	)
+}
+
+func registerProjection(m *telemetry.Metrics, store *projection.Store) error {
+	stats := func(f func(projection.Stats) int64) func() []telemetry.Reading {
+		return func() []telemetry.Reading { return telemetry.Read(f(store.Stats())) }
+	}
+	return errors.Join(
+		m.Counter("projection.applied", "Entries of the log applied.", stats(func(s projection.Stats) int64 { return int64(s.Applied) })),
+		m.Counter("projection.void", "Entries ignored because their writer had been replaced.", stats(func(s projection.Stats) int64 { return int64(s.Void) })),
+		m.Counter("projection.unknown", "Entries skipped because their type is not ours.", stats(func(s projection.Stats) int64 { return int64(s.Unknown) })),
+		m.Counter("projection.rebuilds", "Partitions, or the whole store, read again from the start of the log.", func() []telemetry.Reading {
+			var out []telemetry.Reading
+			for reason, n := range store.Stats().Rebuilds {
+				out = append(out, telemetry.Reading{Value: int64(n), Attributes: []string{"reason", string(reason)}})
+			}
+			return out
+		}),
+		m.Gauge("projection.refused", "Partitions with a record that this version can't read.", stats(func(s projection.Stats) int64 { return int64(s.Refused) })),
+		m.Gauge("projection.loading", "Partitions that have not been read to their end yet.", stats(func(s projection.Stats) int64 { return int64(s.Loading) })),
+		m.Gauge("projection.lag", "Records of the log that are not applied yet.", stats(func(s projection.Stats) int64 { return s.Lag })),
+		m.Gauge("projection.pending", "Transactional offsets whose transaction is open.", stats(func(s projection.Stats) int64 { return int64(s.Pending) })),
+		m.Gauge("projection.bytes", "Size of the store.", stats(func(s projection.Stats) int64 { return int64(s.Bytes) })),
 	)
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,8 @@ const (
 	upstreamTry = 10 * time.Second
 	// heartbeatsPerSession is how many heartbeats fit an ownership session: three may be lost before the shards are.
 	heartbeatsPerSession = 6
+	// deleteRetentionUnread is taken for the log topic's delete.retention.ms where the cluster does not tell it: Kafka's default.
+	deleteRetentionUnread = 24 * time.Hour
 	// releaseReserve is kept of the shutdown time-out for what comes after the shards are handed over.
 	releaseReserve = 3 * time.Second
 )
@@ -140,7 +143,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 	}
 	if p.store, err = projection.Open(projection.Config{
 		Dir: filepath.Join(r.flags.DataDir, "projection"), Identity: p.log.Identity(),
-		DeleteRetention: p.log.Settings().DeleteRetention, Logger: r.log,
+		DeleteRetention: cmp.Or(p.log.Settings().DeleteRetention, deleteRetentionUnread), Logger: r.log,
 	}); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
@@ -164,7 +167,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 		Offsets:     env, Logger: r.log, Tracer: tracer,
 	})
 	p.service = coordinator.New(coordinator.Config{
-		Node: node, LogTopic: r.flags.LogTopic, Shards: p.host, Replicas: p.store.Owners, Topics: p.topics,
+		Node: node, LogTopic: r.flags.LogTopic, Shards: p.host, Replicas: p.store.Replicas, Topics: p.topics,
 		RequiredTopics: func(group string) ([]string, error) { return storedTopics(p.store, p.host.Partition(group), group) },
 		Foreign:        coordinator.UpstreamGroups{Client: p.upstream},
 		Assignor:       r.eff.Kafka.Streams.Assignor, Logger: r.log,

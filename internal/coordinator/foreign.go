@@ -54,27 +54,9 @@ type UpstreamGroups struct {
 	Client kmsg.Requestor
 }
 
-// Find implements ForeignGroups. A kind that the cluster does not support is a kind it has no groups of.
+// Find implements ForeignGroups. A kind that the cluster does not support is a kind it has no groups of. The newer kinds come
+// first: what DescribeGroups answers about them differs between versions and implementations.
 func (u UpstreamGroups) Find(ctx context.Context, group string) (kind string, members bool, err error) {
-	classic := kmsg.NewPtrDescribeGroupsRequest()
-	classic.Groups = []string{group}
-	cr, err := classic.RequestWith(ctx, u.Client)
-	if err != nil {
-		return "", false, fmt.Errorf("DescribeGroups: %w", err)
-	}
-	for _, g := range cr.Groups {
-		if err := kerr.ErrorForCode(g.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
-			return "", false, fmt.Errorf("DescribeGroups: %w", err)
-		}
-		if g.ErrorCode == 0 && g.State != "Dead" {
-			kind := g.ProtocolType
-			if kind == "" || kind == "consumer" {
-				kind = "classic"
-			}
-			return kind, len(g.Members) > 0, nil
-		}
-	}
-
 	consumer := kmsg.NewPtrConsumerGroupDescribeRequest()
 	consumer.Groups = []string{group}
 	gr, err := consumer.RequestWith(ctx, u.Client)
@@ -104,6 +86,25 @@ func (u UpstreamGroups) Find(ctx context.Context, group string) (kind string, me
 			} else if found {
 				return "share", len(g.Members) > 0, nil
 			}
+		}
+	}
+
+	classic := kmsg.NewPtrDescribeGroupsRequest()
+	classic.Groups = []string{group}
+	cr, err := classic.RequestWith(ctx, u.Client)
+	if err != nil {
+		return "", false, fmt.Errorf("DescribeGroups: %w", err)
+	}
+	for _, g := range cr.Groups {
+		if err := kerr.ErrorForCode(g.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+			return "", false, fmt.Errorf("DescribeGroups: %w", err)
+		}
+		if g.ErrorCode == 0 && g.State != "Dead" {
+			kind := g.ProtocolType
+			if kind == "" || kind == "consumer" {
+				kind = "classic"
+			}
+			return kind, len(g.Members) > 0, nil
 		}
 	}
 	return "", false, nil
