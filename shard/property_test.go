@@ -126,7 +126,7 @@ func drive(rt *rapid.T, log *eventlog.Fake, r *node) {
 			_ = r.DeleteGroup(context.Background(), rapid.SampledFrom(groupNames).Draw(rt, "group"))
 		},
 		"expire": func(rt *rapid.T) {
-			_, _, _ = r.Expire(context.Background(), rapid.SampledFrom(groupNames).Draw(rt, "group"))
+			_, _ = r.Expire(context.Background(), rapid.SampledFrom(groupNames).Draw(rt, "group"))
 		},
 		"lose ack":    func(*rapid.T) { log.LoseAck(0) },
 		"drop append": func(*rapid.T) { log.DropAppend(0) },

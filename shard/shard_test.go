@@ -320,18 +320,18 @@ func TestExpireRemovesOffsetsThenTheGroup(t *testing.T) {
 		if err := r.commit("g", "m", epoch, 3); err != nil {
 			t.Fatal(err)
 		}
-		if n, removed, err := r.Expire(t.Context(), "g"); n != 0 || removed || err != nil {
-			t.Fatalf("an active group: %d %v %v", n, removed, err)
+		if e, err := r.Expire(t.Context(), "g"); e != (Expired{}) || err != nil {
+			t.Fatalf("an active group: %+v %v", e, err)
 		}
 		if _, err := r.beat("g", "m", -1); err != nil {
 			t.Fatal(err)
 		}
-		if n, removed, err := r.Expire(t.Context(), "g"); n != 0 || removed || err != nil {
-			t.Fatalf("before the retention: %d %v %v", n, removed, err)
+		if e, err := r.Expire(t.Context(), "g"); e != (Expired{}) || err != nil {
+			t.Fatalf("before the retention: %+v %v", e, err)
 		}
 		time.Sleep(retention + time.Minute)
-		if n, removed, err := r.Expire(t.Context(), "g"); n != 1 || !removed || err != nil {
-			t.Fatalf("after the retention: %d %v %v", n, removed, err)
+		if e, err := r.Expire(t.Context(), "g"); e != (Expired{1, true}) || err != nil {
+			t.Fatalf("after the retention: %+v %v", e, err)
 		}
 	})
 }

@@ -82,36 +82,41 @@ func (v *view) failed() error {
 	return ErrLoading
 }
 
+// Expired is what Expire did to a group.
+type Expired struct {
+	Offsets int  // tombstones of offsets written
+	Removed bool // the group itself went
+}
+
 // Expire judges one group of the cleanup cycle on the loop: offsets past their retention get tombstones, and a group that is empty
-// and has no offset left is removed. It returns how many offsets expired and whether the group was removed.
-func (h *Host) Expire(ctx context.Context, group string) (expired int, removed bool, err error) {
-	_, err = call(ctx, h, "expire", group, func(t *turn) (struct{}, effect, error) {
+// and has no offset left is removed.
+func (h *Host) Expire(ctx context.Context, group string) (Expired, error) {
+	return call(ctx, h, "expire", group, func(t *turn) (Expired, effect, error) {
 		if !t.g.Exists() {
-			return struct{}{}, effect{}, nil
+			return Expired{}, effect{}, nil
 		}
 		v := t.s.view(group)
 		recs, allGone := offsets.Expire(t.offsetsEnv(), v, group, t.g.Subscribed)
 		if v.err != nil {
-			return struct{}{}, effect{}, v.failed()
+			return Expired{}, effect{}, v.failed()
 		}
-		expired = len(recs)
+		e := Expired{Offsets: len(recs)}
 		if allGone && t.g.Empty() {
 			gone, err := t.g.Delete()
 			if err != nil {
-				return struct{}{}, effect{}, err
+				return Expired{}, effect{}, err
 			}
-			recs, removed = append(recs, gone...), true
+			recs, e.Removed = append(recs, gone...), true
 		}
-		// A sweep may be split where a request may not (D2): offsets that do not fit one batch are left to the next cycle, and the
+		// A sweep may be split where a request may not (D2): offsets that do not fit one batch are left to the next call, and the
 		// group with them, whose own tombstones stay together.
 		if keep := t.s.fitting(recs); keep < len(recs) {
-			expired, removed = min(expired, keep), false
-			recs = recs[:expired]
+			e = Expired{Offsets: min(e.Offsets, keep)}
+			recs = recs[:e.Offsets]
 		}
-		h.stats.offsetExpirations.Add(int64(expired))
-		return struct{}{}, effect{records: recs}, nil
+		h.stats.offsetExpirations.Add(int64(e.Offsets))
+		return e, effect{records: recs}, nil
 	})
-	return expired, removed, err
 }
 
 // fitting is how many of the records fit one batch of the log.

@@ -33,22 +33,12 @@ func sweptShards(host *shard.Host, store *projection.Store, env offsets.Env) []c
 func (s *sweptShard) Partition() int32 { return s.partition }
 
 func (s *sweptShard) Candidates(ctx context.Context) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		env := s.env
-		env.Now = time.Now().UnixMilli()
-		list, err := cleanup.Candidates(ctx, s.store, s.partition, env, 0)
-		if err != nil {
-			yield("", err)
-			return
-		}
-		for _, group := range list {
-			if !yield(group, nil) {
-				return
-			}
-		}
-	}
+	env := s.env
+	env.Now = time.Now().UnixMilli()
+	return cleanup.AllCandidates(ctx, s.store, s.partition, env)
 }
 
 func (s *sweptShard) Expire(ctx context.Context, group string) (expired int, removed bool, err error) {
-	return s.host.Expire(ctx, group)
+	e, err := s.host.Expire(ctx, group)
+	return e.Offsets, e.Removed, err
 }
