@@ -62,7 +62,7 @@ func (b *beat) updateTarget() error {
 // targetOf is a member's target before this heartbeat; a member that takes another's place has that one's.
 func (b *beat) targetOf(id string) (assignment, bool) {
 	if b.replaces != "" && id == b.now.id {
-		return b.g.targets[b.replaces], true // its record was written a moment ago
+		id = b.replaces
 	}
 	t, ok := b.g.targets[id]
 	return t, ok
