@@ -2,12 +2,14 @@ package kafkatest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -40,7 +42,8 @@ func CreateTopics(tb testing.TB, bootstrap string, partitions int32, names ...st
 }
 
 // Committed are the offsets a group has committed for a topic, per partition, as the coordinator that bootstrap
-// leads to answers OffsetFetch. Partitions without one are not in the map.
+// leads to answers OffsetFetch. Partitions without one are not in the map; a group that does not exist has none (Kafka
+// says so without an error, other clusters with one).
 func Committed(tb testing.TB, bootstrap, group, topic string) map[int32]int64 {
 	tb.Helper()
 	offsets, err := committed(Admin(tb, bootstrap), group, topic)
@@ -54,6 +57,9 @@ func committed(adm *kadm.Client, group, topic string) (map[int32]int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
 	defer cancel()
 	resp, err := adm.FetchOffsets(ctx, group)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return map[int32]int64{}, nil
+	}
 	if err == nil {
 		err = resp.Error()
 	}
