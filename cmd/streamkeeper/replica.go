@@ -216,32 +216,24 @@ func fixPort(address string) (string, error) {
 
 // openLog opens the log, waiting for a cluster that can't be reached. What is wrong with the topic is an error.
 func (r *replica) openLog(ctx context.Context, cl *kgo.Client, cfg eventlog.KafkaConfig) (*eventlog.Kafka, error) {
-	for waiting := false; ; waiting = true {
+	for waited := false; ; waited = true {
 		bounded, cancel := context.WithTimeout(ctx, upstreamTry)
 		err := cl.Ping(bounded)
+		if err == nil && waited {
+			r.log.Info("the cluster answers", "cluster", r.upstream)
+		}
 		var l *eventlog.Kafka
 		if err == nil {
-			if waiting {
-				r.log.Info("the cluster answers", "cluster", r.upstream)
-			}
 			l, err = eventlog.OpenKafka(bounded, cfg)
 		}
-		expired := bounded.Err() != nil
-		if err != nil && !expired && passing(err) {
-			// Refused at once; the next attempt is due when this one's time is over.
-			<-bounded.Done()
-			expired = true
+		if wait := err != nil && ctx.Err() == nil && (bounded.Err() != nil || passing(err)); wait {
+			r.log.Warn("the cluster does not answer, trying again", "cluster", r.upstream, "err", err)
+			<-bounded.Done() // where it was refused at once, the next attempt is due when this one's time is over
+			cancel()
+			continue
 		}
 		cancel()
-		switch {
-		case err == nil:
-			return l, nil
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case !expired:
-			return nil, err
-		}
-		r.log.Warn("the cluster does not answer, trying again", "cluster", r.upstream, "err", err)
+		return l, err
 	}
 }
 
