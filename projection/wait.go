@@ -143,3 +143,15 @@ func (part *partition) notify() {
 		part.changed = nil
 	}
 }
+
+// Restarts counts how often partition p was forgotten and read again since the store was opened. Who keeps state made of what
+// the projection held must drop it when the number changes: the log itself may have lost records (cut off below the position).
+func (s *Store) Restarts(p int32) uint64 {
+	part, err := s.part(p)
+	if err != nil {
+		return 0
+	}
+	part.mu.Lock()
+	defer part.mu.Unlock()
+	return part.restarts
+}

@@ -35,7 +35,6 @@ type fakeSeat struct {
 	id     string
 	node   int32
 	expiry *time.Timer
-	given  map[int32]bool // told that it has, and not given up since
 }
 
 // NewFakeGroup makes a group without members.
@@ -84,7 +83,7 @@ func (g *FakeGroup) join(node int32) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.joins++
-	s := &fakeSeat{id: fmt.Sprintf("node-%d-join-%d", node, g.joins), node: node, given: map[int32]bool{}}
+	s := &fakeSeat{id: fmt.Sprintf("node-%d-join-%d", node, g.joins), node: node}
 	s.expiry = time.AfterFunc(g.options.SessionTimeout, func() { g.remove(s.id) })
 	g.members = append(g.members, s)
 	g.balance()
@@ -272,7 +271,6 @@ func (m *FakeMember) beat() (again bool) {
 	return m.take(b, assignment)
 }
 
-// take makes the member's assignment what the coordinator said: first what is given up, then the lease, then the new.
 func (m *FakeMember) take(b beat, assignment []int32) (gaveUp bool) {
 	var gone, news []int32
 	for _, p := range sorted(m.told) {

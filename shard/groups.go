@@ -43,6 +43,7 @@ func (s *Shard) hydrate(id string) (*group, error) {
 
 // load brings every group with members into memory and starts its timers at full length (D7).
 func (s *Shard) load() error {
+	s.restarts = s.host.cfg.Store.Restarts(s.partition) // before the first read
 	var ids []string
 	if err := s.host.cfg.Store.GroupsWithMembers(s.partition, func(id string) bool { ids = append(ids, id); return true }); err != nil {
 		return err

@@ -29,6 +29,8 @@ type Store interface {
 	Wait(ctx context.Context, p int32, offset int64) error
 	// AtEnd says that the projection has stood at the end of the partition since the process started.
 	AtEnd(p int32) bool
+	// Restarts counts how often the partition was forgotten and read again since the process started.
+	Restarts(p int32) uint64
 }
 
 // Config is what a Host is made of. Log, Store, Membership and Topics are required.

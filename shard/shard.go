@@ -39,12 +39,13 @@ type Shard struct {
 	applied  int64         // newest position of the projection
 	wake     chan struct{} // capacity 1
 
-	state   state
-	wanted  bool
-	writer  eventlog.Writer
-	stopRun context.CancelFunc // ends a claim under way
-	run     int64              // number of the claim; tells late answers of an earlier one
-	retry   time.Duration      // pause after the last failed claim
+	state    state
+	restarts uint64 // of the projection's partition when the groups were loaded
+	wanted   bool
+	writer   eventlog.Writer
+	stopRun  context.CancelFunc // ends a claim under way
+	run      int64              // number of the claim; tells late answers of an earlier one
+	retry    time.Duration      // pause after the last failed claim
 
 	groups   map[string]*group
 	inflight []inflight // appends without acknowledgement, in order
@@ -210,7 +211,7 @@ func (s *Shard) watchLease() {
 	now := lease.Now()
 	paused := s.looked != Never && now.Sub(s.looked) > s.host.cfg.Membership.LeaseDuration()
 	s.looked = now
-	if s.state != active {
+	if s.state != active || s.forgotten() {
 		return
 	}
 	valid := lease.ValidFor(s.partition, now)
@@ -226,6 +227,20 @@ func (s *Shard) watchLease() {
 		s.restoreTimers()
 		s.log.Info("lease is back, sessions start at full length")
 	}
+}
+
+// forgotten notices that the projection of the partition was thrown away under the serving shard: it is read again, perhaps from a log
+// that was cut off, so what is in memory may rest on records that are nowhere any more. The shard starts over.
+func (s *Shard) forgotten() bool {
+	if s.host.cfg.Store.Restarts(s.partition) == s.restarts {
+		return false
+	}
+	s.log.Warn("the projection is read again, the shard starts over")
+	s.end(ErrLoading)
+	if s.wanted {
+		s.startClaim(0)
+	}
+	return true
 }
 
 // leaseValid says that nobody else can have been assigned the partition without our knowledge (D3).

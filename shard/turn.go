@@ -61,7 +61,7 @@ func (s *Shard) serve(r *request) {
 	case s.state == idle:
 		r.fail(ErrNotOwner)
 		return
-	case s.state == claiming:
+	case s.state == claiming || s.forgotten():
 		r.fail(ErrLoading)
 		return
 	case s.writer.Backlog() > backlogBytesMax || s.overlay.len() > overlayMax:

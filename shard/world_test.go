@@ -27,7 +27,7 @@ type modelStore struct {
 	owner    func(int32, eventlog.Owner)
 	onBatch  chan struct{} // closed and replaced at each batch
 	entries  int
-	rebuilds int64
+	restarts uint64
 }
 
 type modelPart struct {
@@ -56,7 +56,7 @@ func (m *modelStore) Reset(p int32, _ string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.parts[p] = &modelPart{values: map[eventlog.Key]projection.Stored{}, epoch: -1}
-	m.rebuilds++
+	m.restarts++
 	return nil
 }
 
@@ -109,6 +109,12 @@ func (m *modelStore) AtEnd(p int32) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.parts[p].atEnd
+}
+
+func (m *modelStore) Restarts(int32) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.restarts
 }
 
 func (m *modelStore) Wait(ctx context.Context, p int32, offset int64) error {
