@@ -26,7 +26,8 @@ type disk struct {
 	armed   atomic.Bool           // while opening and closing, a full disk is an error like any other
 	isFull  atomic.Pointer[error] // nil: it is not
 	closing chan struct{}
-	probe   time.Duration
+	probe   time.Duration // diskProbeInterval
+	pause   time.Duration // openFilePause
 }
 
 const (
@@ -40,7 +41,7 @@ const (
 )
 
 func newDisk(fs vfs.FS, dir string, logger *slog.Logger, closing chan struct{}) *disk {
-	d := &disk{dir: dir, inner: fs, logger: logger, closing: closing, probe: diskProbeInterval}
+	d := &disk{dir: dir, inner: fs, logger: logger, closing: closing, probe: diskProbeInterval, pause: openFilePause}
 	d.FS = vfs.OnDiskFull(fs, d.waitForSpace)
 	return d
 }
@@ -124,7 +125,7 @@ func patiently(d *disk, open func() (vfs.File, error)) (f vfs.File, err error) {
 		select {
 		case <-d.closing:
 			return nil, err
-		case <-time.After(openFilePause):
+		case <-time.After(d.pause):
 		}
 	}
 	return nil, err

@@ -58,8 +58,8 @@ const (
 	formatMajor = pebble.FormatColumnarBlocks
 )
 
-func openEngine(d *disk, dir string, number int, cacheBytes int64, logger *slog.Logger) (e *engine, err error) {
-	e = &engine{
+func openEngine(d *disk, dir string, number int, cacheBytes int64, logger *slog.Logger) (_ *engine, err error) {
+	e := &engine{
 		number: number, dir: dir, disk: d, logger: logger,
 		cache: pebble.NewCache(cacheBytes), flushed: make(chan struct{}, 1), idle: make(chan struct{}),
 	}
@@ -70,7 +70,6 @@ func openEngine(d *disk, dir string, number int, cacheBytes int64, logger *slog.
 		}
 		if err != nil {
 			e.cache.Unref()
-			e = nil
 		}
 	}()
 	options := &pebble.Options{

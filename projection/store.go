@@ -242,11 +242,23 @@ func (s *Store) begin(number int) (*engine, error) {
 	if err == nil {
 		err = e.db.Set(storeKey(kindMeta), meta, pebble.NoSync)
 	}
+	if err == nil { // Pebble keeps its own directory; that it exists is ours to keep
+		err = s.syncDir(s.cfg.Dir)
+		_ = s.syncDir(s.cfg.FS.PathDir(s.cfg.Dir)) // which may not be ours to read
+	}
 	if err != nil {
 		_ = e.close()
 		return nil, fmt.Errorf("%w: %s: %w", ErrStorage, dir, err)
 	}
 	return e, nil
+}
+
+func (s *Store) syncDir(name string) error {
+	d, err := s.cfg.FS.OpenDir(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 func (s *Store) meta() storeMeta {

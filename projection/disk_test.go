@@ -1,0 +1,288 @@
+package projection
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"streamkeeper/eventlog"
+)
+
+// sickDisk is a file system whose operations fail while it is told to.
+type sickDisk struct {
+	*errorfs.FS
+	fail atomic.Pointer[func(errorfs.Op) error]
+}
+
+func newSickDisk() *sickDisk {
+	d := &sickDisk{}
+	d.FS = errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if f := d.fail.Load(); f != nil {
+			return (*f)(op)
+		}
+		return nil
+	}))
+	return d
+}
+
+func (d *sickDisk) heal() { d.fail.Store(nil) }
+
+// writes makes writes to files whose name has the part fail with err.
+func (d *sickDisk) writes(part string, err error) {
+	f := func(op errorfs.Op) error {
+		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && op.Kind != errorfs.OpRemove && op.Kind != errorfs.OpRemoveAll && strings.Contains(op.Path, part) {
+			return err
+		}
+		return nil
+	}
+	d.fail.Store(&f)
+}
+
+func openSick(t *testing.T, d *sickDisk) *Store {
+	t.Helper()
+	cfg := testConfig(d)
+	s := open(t, cfg)
+	s.disk.probe, s.disk.pause = time.Millisecond, time.Millisecond
+	return s
+}
+
+// until waits for something that another goroutine does without telling.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func startFlush(t *testing.T, s *Store) {
+	t.Helper()
+	_, err := s.engine.db.AsyncFlush()
+	must(t, err)
+}
+
+func TestAFullDiskIsWaitedOut(t *testing.T) {
+	d := newSickDisk()
+	s := openSick(t, d)
+	must(t, s.Batch(1, groupsBatch(0, "a", "b")))
+	d.writes("", syscall.ENOSPC)
+	startFlush(t, s)
+	until(t, "the disk is full", func() bool { return s.Err(1) != nil })
+	if err := s.Err(1); !errors.Is(err, ErrStorage) || !strings.Contains(err.Error(), "no space") || !strings.Contains(err.Error(), "projection") {
+		t.Errorf("Err: %v", err)
+	}
+	if !s.Stats().Full {
+		t.Error("the numbers don't say so")
+	}
+	for range 3 {
+		if err := s.Batch(1, groupsBatch(2, "c")); !errors.Is(err, ErrStorage) || errors.Is(err, eventlog.ErrRebuild) || errors.Is(err, eventlog.ErrRefused) {
+			t.Fatalf("Batch: %v", err)
+		}
+	}
+	wantGroups(t, s, 1, "a", "b") // reading goes on
+	if err := s.Reset(2, "cut off"); !errors.Is(err, ErrStorage) {
+		t.Errorf("Reset: %v", err)
+	}
+	d.heal()
+	until(t, "the disk has space", func() bool { return s.Err(1) == nil })
+	must(t, s.Batch(1, groupsBatch(2, "c")))
+	wantGroups(t, s, 1, "a", "b", "c")
+	wantRebuilds(t, s, map[Reason]uint64{ReasonNone: 1})
+	must(t, s.Close())
+	s = openSick(t, d)
+	wantGroups(t, s, 1, "a", "b", "c")
+	wantRebuilds(t, s, map[Reason]uint64{})
+	must(t, s.Close())
+}
+
+func TestCloseDoesNotWaitForAFullDisk(t *testing.T) {
+	for name, when := range map[string]func(t *testing.T, s *Store, d *sickDisk){
+		"full before": func(t *testing.T, s *Store, d *sickDisk) {
+			d.writes("", syscall.ENOSPC)
+			startFlush(t, s)
+			until(t, "the disk is full", func() bool { return s.Err(1) != nil })
+		},
+		"full from now on": func(_ *testing.T, _ *Store, d *sickDisk) { d.writes("", syscall.ENOSPC) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newSickDisk()
+			s := openSick(t, d)
+			must(t, s.Batch(1, groupsBatch(0, "a")))
+			must(t, s.engine.flush())
+			must(t, s.Batch(1, groupsBatch(1, "b")))
+			when(t, s, d)
+			start := time.Now()
+			err := s.Close()
+			if took := time.Since(start); took > flushWaitMax/2 {
+				t.Errorf("Close took %v", took)
+			}
+			if name == "full from now on" && !errors.Is(err, ErrStorage) {
+				t.Errorf("Close: %v", err)
+			}
+			d.heal()
+			s = openSick(t, d)
+			defer func() { must(t, s.Close()) }()
+			wantGroups(t, s, 1, "a")
+			if s.Resume(1).Offset != 1 {
+				t.Errorf("resumes at %+v", s.Resume(1))
+			}
+		})
+	}
+}
+
+func TestOpenOnAFullDisk(t *testing.T) {
+	d := newSickDisk()
+	d.writes("", syscall.ENOSPC)
+	if _, err := Open(testConfig(d)); !errors.Is(err, ErrStorage) || !strings.Contains(err.Error(), "projection") {
+		t.Errorf("a new store: %v", err)
+	}
+	d.heal()
+	s := openSick(t, d)
+	must(t, s.Batch(1, groupsBatch(0, "a")))
+	must(t, s.Close())
+	d.writes("", syscall.ENOSPC)
+	if _, err := Open(testConfig(d)); !errors.Is(err, ErrStorage) {
+		t.Errorf("a store that was there: %v", err)
+	}
+	d.heal()
+	s = openSick(t, d)
+	wantGroups(t, s, 1, "a") // it is no reason to throw it away
+	must(t, s.Close())
+}
+
+// TestASickDiskIsReplaced: errors that are none of this moment's break the store, wherever they hit it; nothing panics, and the
+// partition is read again once the disk works.
+func TestASickDiskIsReplaced(t *testing.T) {
+	for _, c := range []struct{ name, files string }{
+		{"tables can't be written", ".sst"},
+		{"the manifest can't be written", "MANIFEST"},
+		{"nothing can be written", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newSickDisk()
+			s := openSick(t, d)
+			must(t, s.Batch(1, groupsBatch(0, "a", "b")))
+			d.writes(c.files, syscall.EIO)
+			startFlush(t, s)
+			until(t, "the store breaks", func() bool { return s.Err(1) != nil })
+			if err := s.Err(1); !errors.Is(err, ErrStorage) {
+				t.Errorf("Err: %v", err)
+			}
+			if _, err := s.Group(1, "a"); !errors.Is(err, ErrStorage) {
+				t.Errorf("a read: %v", err)
+			}
+			if c.files == "" {
+				for range 3 { // as the tail repeats it
+					if err := s.Batch(1, groupsBatch(2, "c")); !errors.Is(err, ErrStorage) {
+						t.Fatalf("Batch: %v", err)
+					}
+				}
+			}
+			d.heal()
+			rebuild(t, s, 1, s.Batch(1, groupsBatch(2, "c")), ReasonDamaged)
+			must(t, s.Batch(1, groupsBatch(0, "a", "b", "c")))
+			wantGroups(t, s, 1, "a", "b", "c")
+			wantRebuilds(t, s, map[Reason]uint64{ReasonNone: 1, ReasonDamaged: 1})
+			must(t, s.Close())
+			s = openSick(t, d)
+			wantGroups(t, s, 1, "a", "b", "c")
+			must(t, s.Close())
+		})
+	}
+}
+
+func TestReadsWaitForAFileDescriptor(t *testing.T) {
+	d := newSickDisk()
+	s := openSick(t, d)
+	must(t, s.Batch(1, groupsBatch(0, manyNames(1000)...)))
+	must(t, s.Close())
+	s = openSick(t, d)
+	defer func() { must(t, s.Close()) }()
+	var tries atomic.Int32
+	refuse := func(times int32) {
+		tries.Store(0)
+		f := func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpOpen && strings.HasSuffix(op.Path, ".sst") && tries.Add(1) <= times {
+				return fmt.Errorf("open %s: %w", op.Path, syscall.EMFILE)
+			}
+			return nil
+		}
+		d.fail.Store(&f)
+	}
+	refuse(openFileTries + 3)
+	if _, err := s.HasGroup(1, "group-000007"); err != nil && !errors.Is(err, ErrStorage) {
+		t.Errorf("with no descriptor for too long: %v", err)
+	}
+	if err := s.Err(1); err != nil {
+		t.Errorf("the store broke of it: %v", err)
+	}
+	refuse(3)
+	if has, err := s.HasGroup(1, "group-000007"); !has || err != nil {
+		t.Errorf("with no descriptor for a moment: %v, %v", has, err)
+	}
+	wantRebuilds(t, s, map[Reason]uint64{})
+}
+
+// slowDisk holds up the creation of tables.
+type slowDisk struct {
+	vfs.FS
+	mu sync.Mutex
+}
+
+func (d *slowDisk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if strings.HasSuffix(name, ".sst") {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+	}
+	return d.FS.Create(name, category)
+}
+
+// TestWritersWaitForASlowDisk: what waits to be flushed is bounded, and Close does not hang behind it.
+func TestWritersWaitForASlowDisk(t *testing.T) {
+	d := &slowDisk{FS: vfs.NewMem()}
+	s := open(t, testConfig(d))
+	d.mu.Lock()
+	raw := eventlog.Encode(eventlog.Record{
+		Key:   eventlog.Key{Type: eventlog.TypeOffsetCommit, Group: "g", Topic: "t"},
+		Value: &eventlog.OffsetCommit{Metadata: strings.Repeat("x", 30_000), ExpireTimestamp: -1},
+	})
+	var offset atomic.Int64
+	done := make(chan error)
+	go func() {
+		for {
+			b := eventlog.Batch{HighWatermark: 1 << 40}
+			for range 50 {
+				b.Entries = append(b.Entries, eventlog.Entry{Offset: offset.Add(1) - 1, ProducerID: -1, Key: raw.Key, Value: raw.Value})
+			}
+			b.Next = offset.Load()
+			if err := s.Batch(1, b); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	until(t, "the writer waits", func() bool {
+		before := offset.Load()
+		time.Sleep(100 * time.Millisecond) // long against the milliseconds of a batch
+		return before > 0 && offset.Load() == before
+	})
+	if waiting := s.engine.db.Metrics().MemTable.Size; waiting > memTableBytesMax+2*memTableBytes {
+		t.Errorf("%d MB wait", waiting>>20)
+	}
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	if err := <-done; !errors.Is(err, ErrClosed) { // the one that waited is done first, the next is refused
+		t.Errorf("the writer: %v", err)
+	}
+	d.mu.Unlock()
+	must(t, <-closed)
+}
