@@ -38,7 +38,7 @@ func slowly(d time.Duration) func(context.Context, *kmsg.StreamsGroupHeartbeatRe
 func TestPipelinedAnswersKeepTheirOrder(t *testing.T) {
 	up := startScripted(t, "127.0.0.1:0", nil)
 	answers := clusterAnswers(up)
-	up.answer = func(h wire.Header, req kmsg.Request) kmsg.Response {
+	script := func(h wire.Header, req kmsg.Request) kmsg.Response {
 		if r, ok := req.ResponseKind().(*kmsg.FetchResponse); ok {
 			r.SessionID = req.(*kmsg.FetchRequest).SessionID
 			r.Topics = []kmsg.FetchResponseTopic{{Partitions: []kmsg.FetchResponseTopicPartition{{RecordBatches: make([]byte, rand.IntN(200_000))}}}}
@@ -52,6 +52,7 @@ func TestPipelinedAnswersKeepTheirOrder(t *testing.T) {
 		}
 		return answers(h, req)
 	}
+	up.change(func(s *scripted) { s.answer = script })
 	svc := newService().set("ours", coordinator.Ours)
 	svc.heartbeat = slowly(time.Millisecond)
 	g, _ := start(t, svc, []string{up.addr()})
@@ -348,9 +349,7 @@ func TestLimits(t *testing.T) {
 		if _, err := third.ReceiveRaw(t.Context()); err == nil {
 			t.Fatal("a third connection was served")
 		}
-		if !strings.Contains(log.String(), "too many are open") {
-			t.Errorf("log: %v", log)
-		}
+		eventually(t, "a log line", func() bool { return strings.Contains(log.String(), "too many are open") })
 		a.Close()
 		eventually(t, "room for another", func() bool { return g.connections() == 1 })
 		ask[kmsg.Response](t, raw(t, g.Addr().String()), 12, kmsg.NewPtrMetadataRequest())
@@ -402,9 +401,7 @@ func TestClientThatDoesNotReadIsGivenUp(t *testing.T) {
 		}
 	}
 	eventually(t, "the connection given up", func() bool { return g.connections() == 0 })
-	if !strings.Contains(log.String(), "stopped in the middle of a frame") {
-		t.Errorf("log: %v", log)
-	}
+	eventually(t, "a log line", func() bool { return strings.Contains(log.String(), "stopped in the middle of a frame") })
 }
 
 // The answers that are due when the gateway closes are given; then the connections end.
@@ -526,9 +523,7 @@ func TestUpstreamDownAtStartAndLater(t *testing.T) {
 		}
 	}
 	refusedNow()
-	if want := "no upstream for a client"; !strings.Contains(log.String(), want) {
-		t.Errorf("the log does not say %q", want)
-	}
+	eventually(t, "a log line", func() bool { return strings.Contains(log.String(), "no upstream for a client") })
 	before := strings.Count(log.String(), "no upstream for a client")
 	for range 20 {
 		refusedNow()
@@ -599,30 +594,27 @@ func TestClosedUpstreamIsReplacedUnnoticed(t *testing.T) {
 
 // A broker that dies while a client waits for it, or that answers nonsense, ends that client's connection alone.
 func TestUpstreamThatFailsEndsItsConnectionAlone(t *testing.T) {
-	for name, answer := range map[string][]byte{
-		"closed":                nil,
-		"another correlation":   framed(frameOf(int32(999), 0, int32(0))),
-		"a negative length":     frameOf(int32(-1), int32(0)),
-		"a truncated response":  frameOf(int32(100), "0123"),
-		"an undecodable answer": nil,
+	for name, answer := range map[string]func(id int32) []byte{
+		"closed":                func(int32) []byte { return nil },
+		"another correlation":   func(id int32) []byte { return framed(frameOf(id+1, 0, int32(0))) },
+		"a negative length":     func(int32) []byte { return frameOf(int32(-1), int32(0)) },
+		"a truncated response":  func(id int32) []byte { return frameOf(int32(100), id, 0, int32(0)) },
+		"an undecodable answer": func(id int32) []byte { return framed(frameOf(id, 0, int32(0), int16(0), int32(0), 200)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := startScripted(t, "127.0.0.1:0", nil)
 			g, log := start(t, newService(), []string{up.addr()})
-			up.answer = func(h wire.Header, req kmsg.Request) kmsg.Response {
-				if h.Key != fetch {
-					return nil
+			script := func(h wire.Header, _ kmsg.Request) kmsg.Response {
+				if h.Key == fetch {
+					up.mu.Lock()
+					defer up.mu.Unlock()
+					last := up.conns[len(up.conns)-1]
+					last.Write(answer(h.CorrelationID))
+					last.Close()
 				}
-				up.mu.Lock()
-				defer up.mu.Unlock()
-				last := up.conns[len(up.conns)-1]
-				if name == "an undecodable answer" {
-					answer = framed(frameOf(h.CorrelationID, 0, int32(0), int16(0), int32(0), 200))
-				}
-				last.Write(answer)
-				last.Close()
 				return nil
 			}
+			up.change(func(s *scripted) { s.answer = script })
 			other := raw(t, g.Addr().String())
 			ask[kmsg.Response](t, other, 12, kmsg.NewPtrMetadataRequest())
 			cl := raw(t, brokerAddr(t, g, 1))

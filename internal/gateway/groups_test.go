@@ -104,7 +104,7 @@ func clusterAnswers(s *scripted) func(wire.Header, kmsg.Request) kmsg.Response {
 func startWithGroups(t *testing.T) (*Gateway, *scripted, *service) {
 	t.Helper()
 	up := startScripted(t, "127.0.0.1:0", nil)
-	up.answer = clusterAnswers(up)
+	up.change(func(s *scripted) { s.answer = clusterAnswers(s) })
 	svc := newService().set("ours", coordinator.Ours).set("away", coordinator.Elsewhere).set("maybe", coordinator.Undecided)
 	svc.nodes = []coordinator.Node{{ID: otherNode, Host: "other.example", Port: 9999}}
 	g, _ := start(t, svc, []string{up.addr()})
@@ -399,8 +399,10 @@ func TestMergedAnswerKeepsBytes(t *testing.T) {
 // A cluster of Kafka 3.0 to 3.5 has OffsetCommit and OffsetFetch up to version 8.
 func TestForeignGroupsAreConvertedForOlderClusters(t *testing.T) {
 	g, up, _ := startWithGroups(t)
-	up.versions[offsetCommit], up.versions[offsetFetch] = [2]int16{0, 8}, [2]int16{0, 8}
-	up.versions[deleteGroups], up.versions[listGroups] = [2]int16{0, 2}, [2]int16{0, 4}
+	up.change(func(s *scripted) {
+		s.versions[offsetCommit], s.versions[offsetFetch] = [2]int16{0, 8}, [2]int16{0, 8}
+		s.versions[deleteGroups], s.versions[listGroups] = [2]int16{0, 2}, [2]int16{0, 4}
+	})
 	cl := raw(t, brokerAddr(t, g, 1))
 
 	if got := codesOf(ask[kmsg.Response](t, cl, 9, requestFor(offsetCommit, "theirs"))); got != "in/2=77" {
@@ -506,7 +508,7 @@ func TestFindCoordinatorNamesOwnersAndBrokers(t *testing.T) {
 		}
 	}
 	// A coordinator that nobody has listed yet gets its listener now.
-	up.answer = func(_ wire.Header, req kmsg.Request) kmsg.Response {
+	newcomer := func(_ wire.Header, req kmsg.Request) kmsg.Response {
 		f, ok := req.(*kmsg.FindCoordinatorRequest)
 		if !ok {
 			return nil
@@ -515,6 +517,7 @@ func TestFindCoordinatorNamesOwnersAndBrokers(t *testing.T) {
 		r.Coordinators = []kmsg.FindCoordinatorResponseCoordinator{{Key: f.CoordinatorKeys[0], NodeID: 5, Host: "127.0.0.1", Port: up.port}}
 		return r
 	}
+	up.change(func(s *scripted) { s.answer = newcomer })
 	late := kmsg.NewPtrFindCoordinatorRequest()
 	late.CoordinatorKeys = []string{"theirs"}
 	r := ask[*kmsg.FindCoordinatorResponse](t, cl, 6, late)

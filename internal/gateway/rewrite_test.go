@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/internal/coordinator"
@@ -209,22 +210,17 @@ func TestPortsOfBrokers(t *testing.T) {
 // While the gateway runs, a broker whose port is taken is left out of Metadata, logged and counted; when the port is
 // free it comes in.
 func TestBrokerWithoutAPortIsLeftOut(t *testing.T) {
-	k := cluster(t)
-	base := freeBase(t, 3)
+	upstream, base := freeBase(t, 3), freeBase(t, 3)
 	taken, err := net.Listen("tcp", hostPort("127.0.0.1", int32(base+2)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	down := startScripted(t, "127.0.0.1:0", nil)
-	addr := down.addr()
-	down.stop() // so that New starts without knowing the brokers
-	g, log := start(t, newService(), []string{addr, k.ListenAddrs()[0]}, func(c *Config) {
+	g, log := start(t, newService(), []string{hostPort("127.0.0.1", int32(upstream))}, func(c *Config) {
 		c.BrokerPortBase = base
-		c.Limits.StartWait = 50 * time.Millisecond
-		c.Upstream = []string{addr}
+		c.Limits.StartWait = 50 * time.Millisecond // the cluster comes later: at start this would be an error
 	})
-	g.upstreams = append(g.upstreams, mustUpstreams(t, k.ListenAddrs()[0])...)
+	cluster(t, kfake.Ports(upstream, upstream+1, upstream+2))
 	ids := func() string {
 		r := ask[*kmsg.MetadataResponse](t, raw(t, g.Addr().String()), 12, kmsg.NewPtrMetadataRequest())
 		var s []string
@@ -246,15 +242,6 @@ func TestBrokerWithoutAPortIsLeftOut(t *testing.T) {
 	if got, want := ids(), "0 1 2 1000001"; got != want {
 		t.Fatalf("nodes %q, want %q", got, want)
 	}
-}
-
-func mustUpstreams(t *testing.T, servers ...string) []endpoint {
-	t.Helper()
-	list, err := parseUpstreams(servers)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list
 }
 
 // freeBase finds a run of n free ports.

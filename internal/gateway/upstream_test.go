@@ -58,6 +58,13 @@ func startScripted(tb testing.TB, addr string, answer func(wire.Header, kmsg.Req
 	return s
 }
 
+// change changes versions or answer while the script runs.
+func (s *scripted) change(f func(s *scripted)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s)
+}
+
 func (s *scripted) addr() string { return s.ln.Addr().String() }
 
 // drop closes all connections, as a broker does that restarts or finds them idle.
@@ -102,7 +109,11 @@ func (s *scripted) serve(c net.Conn) {
 		}
 		var resp kmsg.Response
 		var req kmsg.Request
-		if v := s.versions[apiVersions]; h.Key == apiVersions && h.Version > v[1] {
+		s.mu.Lock()
+		answer := s.answer
+		most := s.versions[apiVersions][1]
+		s.mu.Unlock()
+		if h.Key == apiVersions && h.Version > most {
 			resp = s.apiVersions(0, unsupportedVersion.Code)
 		} else {
 			if req, err = wire.ParseRequest(h.Key, h.Version, frame[h.Size:]); err != nil {
@@ -116,8 +127,8 @@ func (s *scripted) serve(c net.Conn) {
 			case h.Key == apiVersions:
 				resp = s.apiVersions(h.Version, 0)
 			default:
-				if s.answer != nil {
-					resp = s.answer(h, req)
+				if answer != nil {
+					resp = answer(h, req)
 				}
 				if resp == nil && h.Key == metadata {
 					resp = s.metadata(req)
@@ -137,6 +148,8 @@ func (s *scripted) apiVersions(version, code int16) kmsg.Response {
 	resp := kmsg.NewPtrApiVersionsResponse()
 	resp.SetVersion(version)
 	resp.ErrorCode = code
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for key, v := range s.versions {
 		if code != 0 && key != apiVersions {
 			continue
