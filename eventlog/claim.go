@@ -41,13 +41,13 @@ func (k *Kafka) Claim(ctx context.Context, p int32, o Ownership) (Writer, error)
 func (k *Kafka) ClaimAfter(ctx context.Context, p int32, o Ownership, prev *Owner, lease time.Duration) (Writer, error) {
 	ctx, cancel := mergeContext(ctx, k.ctx)
 	defer cancel()
-	a, err := k.claim(ctx, p, o)
+	a, err := k.claim(ctx, p, o, prev)
 	if err != nil {
 		return nil, fmt.Errorf("claim of %s-%d: %w", k.cfg.Topic, p, err)
 	}
-	if a.current.FreshProducer = freshProducer(prev, a.current); a.current.FreshProducer && lease > 0 {
+	if c := a.Claim(); c.FreshProducer && lease > 0 {
 		k.log.Warn("the cluster gave another producer id than the last owner's, so it can't refuse that one: one lease is waited", "topic", k.id.Topic, "partition", p,
-			"producerId", a.current.ProducerID, "previous", prev.ProducerID, "lease", lease)
+			"producerId", c.ProducerID, "previous", prev.ProducerID, "lease", lease)
 		t := time.NewTimer(lease)
 		defer t.Stop()
 		select {
@@ -65,7 +65,7 @@ func freshProducer(prev *Owner, c Claim) bool {
 	return prev != nil && !prev.Released && prev.ProducerID != c.ProducerID
 }
 
-func (k *Kafka) claim(ctx context.Context, p int32, o Ownership) (*appender, error) {
+func (k *Kafka) claim(ctx context.Context, p int32, o Ownership, prev *Owner) (*appender, error) {
 	if p < 0 || p >= k.id.Partitions {
 		return nil, fmt.Errorf("the log has %d partitions", k.id.Partitions)
 	}
@@ -81,9 +81,10 @@ func (k *Kafka) claim(ctx context.Context, p int32, o Ownership) (*appender, err
 		if err != nil {
 			return nil, err
 		}
+		c.FreshProducer = freshProducer(prev, c)
 		return k.writeClaim(ctx, c, o)
 	}
-	a, proof, err := k.firstClaim(ctx, p, o)
+	a, proof, err := k.firstClaim(ctx, p, o, prev)
 	k.fence.end(proof)
 	return a, err
 }
@@ -135,6 +136,7 @@ func (a *appender) claimLanded(offset int64) {
 
 // takeClaim puts c into force. a.mu is held.
 func (a *appender) takeClaim(c Claim) {
+	c.FreshProducer = a.current.FreshProducer
 	a.current = c
 	a.next, a.sequence = c.Generation+1, 1
 	a.renewal = renewalNone

@@ -14,7 +14,7 @@ const epochsTried = 3
 
 // firstClaim claims p and proves the fence: a write under the epoch before must be refused. The probe repeats the
 // ownership record; a cluster that accepts it gets no further record from us.
-func (k *Kafka) firstClaim(ctx context.Context, p int32, o Ownership) (*appender, proof, error) {
+func (k *Kafka) firstClaim(ctx context.Context, p int32, o Ownership, prev *Owner) (*appender, proof, error) {
 	c, err := k.initProducer(ctx, Claim{Partition: p, ProducerID: -1, ProducerEpoch: -1})
 	for tries := 1; err == nil && c.ProducerEpoch < 1; tries++ {
 		if tries >= epochsTried {
@@ -26,11 +26,15 @@ func (k *Kafka) firstClaim(ctx context.Context, p int32, o Ownership) (*appender
 	if err != nil {
 		return nil, proof{}, err
 	}
+	c.FreshProducer = freshProducer(prev, c)
 	a, err := k.writeClaim(ctx, c, o)
 	if err != nil {
 		return nil, proof{}, err
 	}
-	switch err := k.probe(ctx, a.Claim(), a.owner); {
+	a.mu.Lock()
+	c, o = a.current, a.owner
+	a.mu.Unlock()
+	switch err := k.probe(ctx, c, o); {
 	case errors.Is(err, kerr.InvalidProducerEpoch), errors.Is(err, kerr.ProducerFenced):
 		k.log.Debug("the cluster refuses an older producer epoch", "topic", k.id.Topic, "partition", p)
 		return a, proof{proven: true}, nil
