@@ -165,17 +165,37 @@ func tail(s string) string {
 	return "…\n" + s
 }
 
-// logTailOnFailure prints the end of a file when the test fails.
+// logTailOnFailure prints the end of a file when the test fails, and keeps the whole file in the cache folder: the
+// working directories of a test are gone when somebody comes to look.
 func logTailOnFailure(tb testing.TB, name, file string) {
 	tb.Cleanup(func() {
 		if !tb.Failed() {
 			return
 		}
 		b, err := os.ReadFile(file)
-		if err == nil {
-			tb.Logf("end of the output of %s:\n%s", name, tail(string(b)))
+		if err != nil {
+			return // it was never started
 		}
+		kept := filepath.Join(CacheDir(), "failed", fileName(tb.Name()), fileName(name)+".log")
+		err = os.MkdirAll(filepath.Dir(kept), 0o755)
+		if err == nil {
+			err = os.WriteFile(kept, b, 0o644)
+		}
+		if err != nil {
+			kept = err.Error()
+		}
+		tb.Logf("end of the output of %s (all of it: %s):\n%s", name, kept, tail(string(b)))
 	})
+}
+
+// fileName makes a name of a file of any text.
+func fileName(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, s)
 }
 
 // runTool runs a command to its end. The exit code is -1 when it could not be started or was killed.
