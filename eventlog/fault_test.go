@@ -45,8 +45,24 @@ type owner struct {
 }
 
 func (o *owner) run(t *testing.T, r *rand.Rand, ops int) {
+	o.append(t, r, func(n int) bool { return n < ops })
+}
+
+func (o *owner) runUntil(t *testing.T, stop chan struct{}) {
+	o.append(t, rand.New(rand.NewPCG(0, uint64(o.p))), func(n int) bool {
+		select {
+		case <-stop:
+			return false
+		case <-time.After(time.Millisecond): // a moderate load: the brokers share the machine with us
+			return true
+		}
+	})
+}
+
+// append appends operations in bursts as long as more says so.
+func (o *owner) append(t *testing.T, r *rand.Rand, more func(n int) bool) {
 	var w Writer
-	for n := 0; n < ops; {
+	for n := 0; more(n); {
 		for w == nil {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			next, err := o.k.Claim(ctx, o.p, Ownership{Instance: o.name})

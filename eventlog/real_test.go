@@ -1,0 +1,287 @@
+package eventlog
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"streamkeeper/internal/kafkatest"
+)
+
+func TestMain(m *testing.M) { os.Exit(kafkatest.Main(m)) }
+
+// The brokers of these tests forget producers within seconds, so that what the fence can't do is seen in seconds.
+const (
+	transactionalIDExpiration = 6 * time.Second
+	producerIDExpiration      = 4 * time.Second
+)
+
+func forgetful(version string) kafkatest.Options {
+	return kafkatest.Options{Version: version, Properties: map[string]string{
+		"transactional.id.expiration.ms":                             fmt.Sprint(transactionalIDExpiration.Milliseconds()),
+		"transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+		"producer.id.expiration.ms":                                  fmt.Sprint(producerIDExpiration.Milliseconds()),
+		"producer.id.expiration.check.interval.ms":                   "500",
+	}}
+}
+
+// onKafka runs test on each version of Kafka that is supported.
+func onKafka(t *testing.T, test func(t *testing.T, seeds []string)) {
+	for _, version := range []string{"4.4.0", "3.9.1"} {
+		t.Run(version, func(t *testing.T) {
+			test(t, strings.Split(kafkatest.Shared(t, forgetful(version)).Bootstrap(), ","))
+		})
+	}
+}
+
+func topic(name string) func(*KafkaConfig) { return func(c *KafkaConfig) { c.Topic = name } }
+
+func TestKafkaSettingsAndLog(t *testing.T) {
+	onKafka(t, func(t *testing.T, seeds []string) {
+		k := open(t, seeds, topic("plain"), partitions(3))
+		s := k.Settings()
+		if s.TransactionalIDExpiration != transactionalIDExpiration || s.ProducerIDExpiration != producerIDExpiration || s.MinCompactionLag != time.Hour || s.BatchBytesMax != 1048588 || s.DeleteRetention != 24*time.Hour {
+			t.Fatalf("%+v", s)
+		}
+		if k.RenewInterval() != time.Second {
+			t.Fatal(k.RenewInterval())
+		}
+		m := newMemory()
+		follow(t, k, m)
+		w := claim(t, k, 2)
+		large := strings.Repeat("x", k.BatchBytesMax()-batchOverhead-recordsSizeMax([]Raw{kv("a", "")})-2) // two more bytes of length
+		mustPut(t, w, kv("a", large))
+		mustPut(t, w, kv("a", "1"), Raw{Key: []byte("b")})
+		if _, err := put(t, w, kv("a", large+"xx")); !errors.Is(err, ErrTooLarge) {
+			t.Fatal(err)
+		}
+		other := open(t, seeds, topic("plain"))
+		next := claim(t, other, 2)
+		if _, err := put(t, w, kv("a", "2")); !errors.Is(err, ErrFenced) {
+			t.Fatal(err)
+		}
+		mustPut(t, next, kv("a", "3"))
+		if err := next.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		reaches(t, k, m, 2)
+		equal(t, "log", m.values(2), []string{"a=" + large, "a=1", "b=", "a=3"})
+		equal(t, "resets", m.why(), nil)
+	})
+}
+
+// TestKafkaRenewedClaimOutlivesExpiry: neither the transactional id nor the partition's memory of the producer expires
+// under an owner that writes nothing of its own for longer than both.
+func TestKafkaRenewedClaimOutlivesExpiry(t *testing.T) {
+	onKafka(t, func(t *testing.T, seeds []string) {
+		k, other := open(t, seeds, topic("renewed"), partitions(1)), open(t, seeds, topic("renewed"), partitions(1))
+		predecessor := claim(t, k, 0)
+		before := predecessor.Claim()
+		predecessor.Close()
+		w := claim(t, other, 0)
+		began := w.Claim()
+		time.Sleep(transactionalIDExpiration + producerIDExpiration) // the brokers' clocks are real ones
+		now := w.Claim()
+		if now.ProducerID != began.ProducerID || now.ProducerEpoch < began.ProducerEpoch+5 {
+			t.Fatalf("claim %+v, later %+v", began, now)
+		}
+		if err := writeAs(t, k, before, "late"); !errors.Is(err, kerr.InvalidProducerEpoch) {
+			t.Fatalf("a write of the epoch before: %v", err)
+		}
+		mustPut(t, w, kv("a", "1"))
+		next, err := k.ClaimAfter(t.Context(), 0, Ownership{}, &Owner{Ownership: Ownership{ProducerID: now.ProducerID}}, time.Hour)
+		if err != nil || next.Claim().FreshProducer {
+			t.Fatalf("%+v, %v", next, err)
+		}
+		if _, err := put(t, w, kv("a", "2")); !errors.Is(err, ErrFenced) {
+			t.Fatal(err)
+		}
+	})
+}
+
+// writeAs writes one record as a claim's owner would whose batches are late, and returns the leader's answer.
+func writeAs(t testing.TB, k *Kafka, c Claim, value string) error {
+	t.Helper()
+	op := operation{time.Now().UnixMilli(), []Raw{kv("late", value)}}
+	late := &probeParcel{p: c.Partition, batch: appendBatch(nil, c.ProducerID, c.ProducerEpoch, 1, []operation{op}), outcome: make(chan error, 1)}
+	k.sender(k.leaders.get(c.Partition).node).add(late)
+	return <-late.outcome
+}
+
+// TestKafkaExpiredTransactionalID: the next claim gets another producer id, the leader can't refuse the predecessor, and
+// so one lease is waited; readers void what the predecessor still wrote.
+func TestKafkaExpiredTransactionalID(t *testing.T) {
+	onKafka(t, func(t *testing.T, seeds []string) {
+		k := open(t, seeds, topic("expired"), partitions(1))
+		m := newMemory()
+		follow(t, k, m)
+		w := claim(t, k, 0)
+		old := w.Claim()
+		mustPut(t, w, kv("a", "1"))
+		w.Close() // nobody renews
+		prev := &Owner{Ownership: Ownership{ProducerID: old.ProducerID}}
+		const lease = 500 * time.Millisecond
+		var c Claim
+		eventually(t, func() error { // a claim counts as use of the transactional id: ask as rarely as it expires
+			time.Sleep(transactionalIDExpiration + time.Second)
+			began := time.Now()
+			w, err := k.ClaimAfter(t.Context(), 0, Ownership{}, prev, lease)
+			if err != nil {
+				return err
+			}
+			took := time.Since(began)
+			if c = w.Claim(); !c.FreshProducer {
+				w.Close()
+				return fmt.Errorf("the same producer id: %+v", c)
+			}
+			if took < lease {
+				t.Errorf("a lease of %v was waited %v", lease, took)
+			}
+			return nil
+		})
+		if err := writeAs(t, k, old, "unfenced"); err != nil {
+			t.Fatalf("Kafka knows more than it did: a predecessor with another producer id gets %v", err)
+		}
+		reaches(t, k, m, 0)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		last := m.entries[0][len(m.entries[0])-1]
+		if string(last.Key) != "late" || !voids(t, m.entries[0], last.Offset) {
+			t.Fatalf("what the predecessor wrote counts: %+v", last)
+		}
+	})
+}
+
+// voids says whether a reader of entries voids the one at offset.
+func voids(t testing.TB, entries []Entry, offset int64) bool {
+	var f Fence
+	for _, e := range entries {
+		if key, err := DecodeKey(e.Key); err == nil && key.Type == TypeOwnership {
+			r, err := Decode(Raw{e.Key, e.Value})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Observe(e, r.Value.(*Ownership))
+			continue
+		}
+		if v := f.Void(e); e.Offset == offset {
+			return v
+		}
+	}
+	t.Fatalf("no entry at offset %d", offset)
+	return false
+}
+
+// TestKafkaEpochsAreUsedUp: after 32,767 epochs comes another producer id. A renewal that meets it ends the writer, and
+// the claim after it knows that it must wait.
+func TestKafkaEpochsAreUsedUp(t *testing.T) {
+	seeds := strings.Split(kafkatest.Shared(t, forgetful("4.4.0")).Bootstrap(), ",")
+	k := open(t, seeds, topic("used-up"), partitions(1))
+	const last = 32766 // Kafka keeps 32,767 for itself
+	c, err := k.initProducer(t.Context(), Claim{ProducerID: -1, ProducerEpoch: -1})
+	for c.ProducerEpoch < last-3 && err == nil {
+		c, err = k.initProducer(t.Context(), Claim{ProducerID: -1, ProducerEpoch: -1})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := claim(t, k, 0) // renewed every second
+	began := w.Claim()
+	if began.ProducerID != c.ProducerID {
+		t.Fatalf("claim %+v after %+v", began, c)
+	}
+	eventually(t, func() error {
+		if !dead(w) {
+			return fmt.Errorf("still alive: %+v", w.Claim())
+		}
+		return nil
+	})
+	if _, err := put(t, w, kv("a", "1")); !errors.Is(err, ErrClaimExpired) {
+		t.Fatal(err)
+	}
+	next, err := k.ClaimAfter(t.Context(), 0, Ownership{}, &Owner{Ownership: Ownership{ProducerID: began.ProducerID}}, 50*time.Millisecond)
+	if err != nil || !next.Claim().FreshProducer {
+		t.Fatalf("%+v, %v", next, err)
+	}
+	mustPut(t, next, kv("a", "2"))
+}
+
+func TestKafkaTransactions(t *testing.T) {
+	onKafka(t, func(t *testing.T, seeds []string) {
+		name := testTopic // of transact
+		k := open(t, seeds, topic(name), partitions(1))
+		w := claim(t, k, 0)
+		m := newMemory()
+		follow(t, k, m)
+		transact(t, seeds, kgo.TryCommit, kv("t", "1"))
+		transact(t, seeds, kgo.TryAbort, kv("t", "2"))
+		eventually(t, func() error { // Kafka writes the markers after it has answered
+			if got := m.values(0); len(got) < 4 {
+				return fmt.Errorf("read %v", got)
+			}
+			return nil
+		})
+		mustPut(t, w, kv("a", "1"))
+		reaches(t, k, m, 0)
+		equal(t, "log", m.values(0), []string{"t=1", "control1", "t=2", "control2", "a=1"})
+	})
+}
+
+// TestKafkaBrokersDie: three brokers, of which one after the other is killed, or stands still, while four partitions are
+// appended to. Nothing acknowledged is lost, nothing is doubled.
+func TestKafkaBrokersDie(t *testing.T) {
+	c := kafkatest.Start(t, kafkatest.Options{Version: "4.4.0", Brokers: 3})
+	const parts = 4
+	change := []func(*KafkaConfig){partitions(parts), topic("dying")}
+	k := open(t, strings.Split(c.Bootstrap(), ","), change...)
+	m := newMemory()
+	follow(t, k, m)
+	stop := make(chan struct{})
+	owners := make([]*owner, parts)
+	var wg sync.WaitGroup
+	for p := range owners {
+		o := &owner{k: k, p: int32(p), name: fmt.Sprintf("p%d", p)}
+		owners[p] = o
+		wg.Go(func() { o.runUntil(t, stop) })
+	}
+	for broker := 1; broker <= 3; broker++ {
+		if broker == 3 {
+			c.Pause(broker)
+			time.Sleep(12 * time.Second) // until the controllers take it for dead
+			c.Resume(broker)
+		} else {
+			c.Kill(broker)
+			time.Sleep(2 * time.Second) // appends go on meanwhile, on the two others
+			c.Restart(broker)
+		}
+		time.Sleep(3 * time.Second) // replicas catch up, or the next would take the last copy away
+	}
+	close(stop)
+	wg.Wait()
+	total := 0
+	for p, o := range owners {
+		reaches(t, k, m, int32(p))
+		m.mu.Lock()
+		checkLog(t, m.entries[int32(p)], o.attempts)
+		m.mu.Unlock()
+		for _, a := range o.attempts {
+			if a.err == nil {
+				total++
+			} else {
+				t.Logf("%s: %v", a.name, a.err)
+			}
+		}
+	}
+	t.Logf("%d operations acknowledged", total)
+	if total < 1000 {
+		t.Errorf("only %d operations were acknowledged", total)
+	}
+	equal(t, "resets", m.why(), nil)
+}
