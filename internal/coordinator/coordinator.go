@@ -50,10 +50,15 @@ type Config struct {
 	Foreign ForeignGroups
 	// Assignor is the name that describe gives for the next assignment.
 	Assignor string
+	// WriteTimeout is how long a request may wait for what it wrote to be durable (offsets.commit.timeout.ms); the client is
+	// then told to try again, and what was written may be in the log all the same. 5 s where 0, as in Kafka.
+	WriteTimeout time.Duration
 	// Now is the wall clock; time.Now where nil.
 	Now    func() time.Time
 	Logger *slog.Logger
 }
+
+const writeTimeoutDefault = 5 * time.Second
 
 // Coordinator is the Service. Its methods are safe for concurrent use.
 type Coordinator struct {
@@ -78,6 +83,9 @@ func New(cfg Config) *Coordinator {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.WriteTimeout <= 0 {
+		cfg.WriteTimeout = writeTimeoutDefault
+	}
 	return &Coordinator{
 		cfg: cfg, shards: cfg.Shards, topics: cfg.Topics, log: cfg.Logger,
 		barriers: barriers{read: cfg.Shards.Barrier, next: map[int32]*barrier{}, busy: map[int32]bool{}},
@@ -87,6 +95,11 @@ func New(cfg Config) *Coordinator {
 // caller is the caller as shards know it.
 func (c Caller) shard() shard.Caller {
 	return shard.Caller{ClientID: c.ClientID, ClientHost: c.ClientHost}
+}
+
+// writing bounds a call of a shard that may have to wait for the log.
+func (c *Coordinator) writing(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, c.cfg.WriteTimeout)
 }
 
 // failed makes a failure of err and logs it: what no running system should produce as an error, the rest for debugging.

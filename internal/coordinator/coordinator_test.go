@@ -195,9 +195,7 @@ func TestJudge(t *testing.T) {
 		{"unknown after the barrier", func(w *world) { w.shards.owned[1] = true }, Foreign, true},
 		{"the end of the log can't be read", func(w *world) { w.shards.barrier = func() error { return errors.New("away") } }, Undecided, true},
 		{"the projection can't be read", func(w *world) { w.shards.failing = errors.New("full") }, Undecided, false},
-		{"remembered, owned by another", func(w *world) { w.remembered.note(w.now, "g1") }, Elsewhere, false},
-		{"remembered, owned", func(w *world) { w.remembered.note(w.now, "g1"); w.shards.owned[1] = true }, Ours, false},
-		{"remembered too long ago", func(w *world) { w.remembered.note(w.now.Add(-rememberFor), "g1") }, Foreign, true},
+		{"remembered, not in the log", func(w *world) { w.remembered.note(w.now, "g1") }, Foreign, true},
 	} {
 		w := newWorld(t)
 		c.prepare(w)
@@ -266,6 +264,7 @@ func TestCoordinatorNamesTheOwner(t *testing.T) {
 	w.shards.owners[2] = owner(1000002, "other:9292", w.now)
 	w.shards.owners[4] = owner(1000003, "not an address", w.now)
 	w.remembered.note(w.now, "h2")
+	w.remembered.note(w.now.Add(-rememberFor), "y2")
 	for _, c := range []struct {
 		group     string
 		node      Node
@@ -277,6 +276,7 @@ func TestCoordinatorNamesTheOwner(t *testing.T) {
 		{"g4", Node{}, true, false},
 		{"h2", other, true, true},
 		{"x2", Node{}, false, false},
+		{"y2", Node{}, false, false},
 	} {
 		n, known, ok := w.Coordinator.Coordinator(t.Context(), c.group)
 		if known != c.known || ok != c.ok || ok && n != c.node {
@@ -458,8 +458,31 @@ func TestRefusedHeartbeatIsRememberedForTheNextLookup(t *testing.T) {
 	if n, known, ok := w.Coordinator.Coordinator(t.Context(), "g1"); !known || !ok || n.ID != 1000002 {
 		t.Errorf("lookup: %v %v %v", n, known, ok)
 	}
-	if v := w.Judge(t.Context(), "g1"); v != Elsewhere {
-		t.Errorf("verdict %d", v)
+	r := kmsg.NewPtrStreamsGroupDescribeRequest()
+	w.shards.err["d1"], r.Groups = shard.ErrNotOwner, []string{"d1"}
+	if resp := w.Describe(t.Context(), Caller{}, r); resp.Groups[0].ErrorCode != 16 {
+		t.Fatalf("describe: code %d", resp.Groups[0].ErrorCode)
+	}
+	if n, known, ok := w.Coordinator.Coordinator(t.Context(), "d1"); !known || !ok || n.ID != 1000002 {
+		t.Errorf("lookup after describe: %v %v %v", n, known, ok)
+	}
+}
+
+// A streams tool that is pointed at a classic group must not lead that group's consumers to us.
+func TestDescribingAGroupOfTheClusterDoesNotMoveItsLookups(t *testing.T) {
+	w := newWorld(t)
+	w.foreign.kind, w.foreign.members = "classic", true
+	w.shards.err["g1"] = shard.ErrNotOwner
+	r := kmsg.NewPtrStreamsGroupDescribeRequest()
+	r.Groups = []string{"g1"}
+	if g := w.Describe(t.Context(), Caller{}, r).Groups[0]; g.ErrorCode != 69 || *g.ErrorMessage != "Group g1 is not a streams group." {
+		t.Errorf("describe: %d %v", g.ErrorCode, g.ErrorMessage)
+	}
+	if resp := w.Heartbeat(t.Context(), Caller{}, beat("g1", 4)); resp.ErrorCode != 69 {
+		t.Errorf("heartbeat: %d", resp.ErrorCode)
+	}
+	if _, known, _ := w.Coordinator.Coordinator(t.Context(), "g1"); known {
+		t.Error("the group's lookups name the owner of our shard")
 	}
 }
 

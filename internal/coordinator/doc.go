@@ -2,5 +2,13 @@
 // resolves topics, keeps the snapshot of the cluster's topics, splits and merges requests over several groups, and
 // maps every failure to the Kafka error code that a client understands (errors.go, the one table).
 //
+//	contract.go                       what the gateway calls
+//	coordinator.go errors.go          the Service, what it is made of; errors to Kafka's codes
+//	judge.go nodes.go                 whose a group is, who owns it, which replicas there are
+//	heartbeat.go foreign.go           StreamsGroupHeartbeat: the gate before the shard; groups of the cluster's own
+//	groups.go offsets.go              describe, delete, list; commit, fetch, delete of offsets
+//	fanout.go                         several groups of one request at a time
+//	topics.go topics_fetch.go topics_pins.go   what is known of the cluster's topics
+//
 // The gateway calls it and knows nothing of shards; it knows nothing of connections.
 package coordinator

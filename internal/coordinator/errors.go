@@ -70,7 +70,7 @@ func failureOf(err error) failure {
 // acknowledged in time, and not COORDINATOR_NOT_AVAILABLE.
 func fetchFailureOf(err error, requireStable bool) failure {
 	f := failureOf(err)
-	if requireStable && errors.Is(err, eventlog.ErrOutcomeUnknown) {
+	if requireStable && (errors.Is(err, eventlog.ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded)) {
 		f.Code = codeNotCoordinator
 	}
 	return f

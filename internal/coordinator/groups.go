@@ -44,8 +44,10 @@ func (c *Coordinator) describe(ctx context.Context, r *kmsg.StreamsGroupDescribe
 		f.Code = codeInvalidGroup
 	} else {
 		var err error
+		ctx, cancel := c.writing(ctx)
+		defer cancel()
 		if g, err = c.shards.Describe(ctx, group); err != nil {
-			f = c.failed("StreamsGroupDescribe", group, err)
+			f = c.failed("StreamsGroupDescribe", group, c.redirect(ctx, group, err))
 		}
 	}
 	if f.Code != 0 {
@@ -75,6 +77,8 @@ func (c *Coordinator) DeleteGroups(ctx context.Context, _ Caller, r *kmsg.Delete
 	fanout(len(groups), func(i int) {
 		g := kmsg.NewDeleteGroupsResponseGroup()
 		g.Group = groups[i]
+		ctx, cancel := c.writing(ctx)
+		defer cancel()
 		if err := c.shards.DeleteGroup(ctx, groups[i]); err != nil {
 			// Kafka fills the message only from topology descriptions, not from the refusal of a group with members or without
 			// existence; the code alone tells.

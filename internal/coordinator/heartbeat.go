@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
@@ -10,7 +9,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"streamkeeper/shard"
 	"streamkeeper/shard/streams"
 )
 
@@ -53,10 +51,11 @@ func (c *Coordinator) heartbeat(ctx context.Context, caller Caller, r *kmsg.Stre
 	if err := c.knowTopics(ctx, r, required); err != nil {
 		return nil, err
 	}
+	ctx, cancel := c.writing(ctx)
+	defer cancel()
 	resp, err := c.shards.Heartbeat(ctx, caller.shard(), r.Version, r)
-	if errors.Is(err, shard.ErrNotOwner) || errors.Is(err, shard.ErrUnavailable) {
-		// The client's next FindCoordinator must name the owner, although the group may not be in the log yet (D9).
-		c.remembered.note(c.cfg.Now(), r.Group)
+	if err != nil {
+		err = c.redirect(ctx, r.Group, err)
 	}
 	return resp, err
 }

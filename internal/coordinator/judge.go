@@ -2,15 +2,20 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
+
+	"streamkeeper/shard"
+	"streamkeeper/shard/streams"
 )
 
 const (
-	// rememberFor is how long a group counts as a streams group after it was asked for as one at the wrong replica. The
-	// client's next lookups then name the owner, although the group is not in the log yet (D9).
-	rememberFor = 5 * time.Minute
+	// rememberFor is how long lookups of a group name the owner of its shard after it was asked for as a streams group at the
+	// wrong replica, although it is not in the log (D9). The client looks it up at once, and joins within seconds; a
+	// classic group that takes the id afterwards is led astray for no longer than this.
+	rememberFor = 2 * time.Minute
 	// rememberMax bounds the remembered groups; a stream of invented group ids pushes out old ones, it does not fill the heap.
 	rememberMax = 10_000
 	// judgeTimeout bounds the read barrier of a verdict: below the clients' request time-out, so that they get an answer.
@@ -35,6 +40,26 @@ func (c *Coordinator) Judge(ctx context.Context, group string) Verdict {
 	return Foreign
 }
 
+// redirect is called where a request that is only about streams groups came to a replica that does not own the shard. It
+// makes the client's next lookup name the owner, unless the cluster has a group of its own of that id: the answer is then
+// what the owner would say, because a lookup that names the owner would lead that group's own clients astray.
+func (c *Coordinator) redirect(ctx context.Context, group string, refused error) error {
+	if !errors.Is(refused, shard.ErrNotOwner) && !errors.Is(refused, shard.ErrUnavailable) {
+		return refused
+	}
+	if known, err := c.shards.Known(group); err != nil || known {
+		return refused
+	}
+	var refusal *streams.Error
+	switch err := c.checkForeign(ctx, group); {
+	case errors.As(err, &refusal):
+		return err
+	case err == nil:
+		c.remembered.note(c.cfg.Now(), group)
+	}
+	return refused
+}
+
 // judgeKnown is the verdict where it can be given from what this replica holds.
 func (c *Coordinator) judgeKnown(group string) (Verdict, bool) {
 	known, err := c.shards.Known(group)
@@ -42,7 +67,7 @@ func (c *Coordinator) judgeKnown(group string) (Verdict, bool) {
 	case err != nil:
 		c.log.Warn("can't look a group up", "group", group, "err", err)
 		return Undecided, true
-	case !known && !c.remembered.has(c.cfg.Now(), group):
+	case !known:
 		return Foreign, false
 	case c.shards.Owns(c.shards.Partition(group)):
 		return Ours, true
@@ -60,7 +85,7 @@ func (c *Coordinator) Coordinator(_ context.Context, group string) (n Node, know
 	return n, true, ok
 }
 
-// remembered are groups that are known to be streams groups from a request alone.
+// remembered are groups whose lookups name the owner of their shard because of a request alone.
 type remembered struct {
 	mu     sync.Mutex
 	groups map[string]time.Time // until when

@@ -45,6 +45,8 @@ func (c *Coordinator) OffsetCommit(ctx context.Context, _ Caller, r *kmsg.Offset
 	if commit.Decided() {
 		return commit.Response()
 	}
+	ctx, cancel := c.writing(ctx)
+	defer cancel()
 	resp, err := c.shards.Commit(ctx, commit, r.MemberID, r.Generation, r.InstanceID)
 	if err != nil {
 		return commit.Fail(c.failed("OffsetCommit", r.Group, err, "member", r.MemberID, "epoch", r.Generation).Code)
@@ -74,7 +76,9 @@ func (c *Coordinator) OffsetFetch(ctx context.Context, _ Caller, r *kmsg.OffsetF
 }
 
 func (c *Coordinator) fetchGroup(ctx context.Context, r *kmsg.OffsetFetchRequest, g *kmsg.OffsetFetchRequestGroup) kmsg.OffsetFetchResponseGroup {
-	answer, err := c.shards.Fetch(ctx, g, r.RequireStable)
+	writing, cancel := c.writing(ctx)
+	answer, err := c.shards.Fetch(writing, g, r.RequireStable)
+	cancel()
 	if err != nil {
 		return offsets.FailFetchGroup(g.Group, c.report(fetchFailureOf(err, r.RequireStable), "OffsetFetch", g.Group, err).Code)
 	}
@@ -136,6 +140,8 @@ func (c *Coordinator) OffsetDelete(ctx context.Context, _ Caller, r *kmsg.Offset
 	if err := c.topics.Ensure(ctx, names, nil); err != nil {
 		return offsets.FailDelete(r, c.failed("OffsetDelete", r.Group, err).Code)
 	}
+	ctx, cancel := c.writing(ctx)
+	defer cancel()
 	resp, err := c.shards.DeleteOffsets(ctx, r, func(topic string, partition int32) int16 {
 		if t, ok := c.topics.Lookup(topic); !ok || partition < 0 || partition >= t.Partitions {
 			return codeNoTopic
