@@ -274,11 +274,15 @@ func (c *conn) takeProduce(h wire.Header, n int) error {
 		return refuse("version", &wire.VersionError{Key: h.Key, Version: h.Version, Max: wire.MaxVersion(h.Key)})
 	}
 	c.g.metrics.request(c.ctx, h.Key, "forwarded")
-	w := &walker{src: c.client, dst: u.stream, left: int64(n) + 4}
-	if err := w.pass(4 + int64(h.Size)); err != nil {
+	var p produced
+	err = widely(c.client, u.stream, int64(n)+4, func() error {
+		w := &walker{src: c.client, dst: u.stream, left: int64(n) + 4}
+		if err := w.pass(4 + int64(h.Size)); err != nil {
+			return err
+		}
+		p, err = walkProduce(w, h.Version, c.g.service.LogTopic(), c.g.logTopicID())
 		return err
-	}
-	p, err := walkProduce(w, h.Version, c.g.service.LogTopic(), c.g.logTopicID())
+	})
 	if err != nil {
 		if errors.Is(err, errWalk) {
 			err = refuse("body", &wire.BodyError{Key: h.Key, Version: h.Version, Size: n - h.Size, Err: err})

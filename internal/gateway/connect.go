@@ -34,7 +34,7 @@ func (c *conn) upstreamFor(h wire.Header) (*upstream, error) {
 		return nil, refuse("upstream down", fmt.Errorf("no upstream for a client: %w", err))
 	}
 	u.sticky = holdsState(h.Key)
-	u.beforeRead = c.client.w.Flush // reading is the responder's from now on
+	u.beforeRead = func() error { return c.client.w.Flush() } // reading is the responder's from now on
 	c.up = u
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -15,10 +16,21 @@ import (
 	"go.uber.org/goleak"
 
 	"streamkeeper/internal/coordinator"
+	"streamkeeper/internal/kafkatest"
 	"streamkeeper/internal/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain looks for goroutines that the tests left behind, after the brokers that they shared have been stopped.
+func TestMain(m *testing.M) {
+	code := kafkatest.Main(m)
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
 
 const (
 	testNode  = int32(1000001)

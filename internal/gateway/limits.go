@@ -48,6 +48,9 @@ const (
 	// copy through a buffer.
 	spliceBytesMin = 32 << 10
 
+	// wideBytes is the size of the buffers that are lent while a frame of at least this size is walked.
+	wideBytes = 64 << 10
+
 	// spliceBytesStep is moved between two renewals of the stall deadline.
 	spliceBytesStep = 1 << 20
 

@@ -105,8 +105,8 @@ func TestConsumerGroupsOfTheNewProtocol(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	produceNumbers(ctx, t, client(t, g), "in", 100)
-	ctx = context.WithValue(ctx, "opt_in_kafka_next_gen_balancer_beta", true) //nolint:staticcheck // the key is franz-go's
-	c := client(t, g, kgo.WithContext(ctx), kgo.ConsumerGroup("modern"), kgo.ConsumeTopics("in"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+
+	c := client(t, g, kgo.ConsumerGroup("modern"), kgo.ServerSideBalancer(), kgo.ConsumeTopics("in"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	consume(ctx, t, c, 100)
 	if heartbeats.Load() == 0 {
 		t.Error("the client used another protocol")

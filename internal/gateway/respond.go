@@ -116,14 +116,7 @@ func (c *conn) pass(s *slot, n int) error {
 		if s.mode == respondFetch && s.upVersion < fetchEndpointsVersion {
 			return s.up.copyTo(c.client, int64(n)+4)
 		}
-		w := &walker{src: s.up.stream, dst: c.client, left: int64(n) + 4}
-		if err := w.pass(8); err != nil {
-			return err
-		}
-		if s.mode == respondFetch {
-			return walkFetch(w, s.upVersion)
-		}
-		return walkShareFetch(w, s.upVersion)
+		return widely(s.up.stream, c.client, int64(n)+4, func() error { return c.walk(s, n) })
 	}
 	var err error
 	if c.in, err = s.up.readFrame(c.in); err != nil {
@@ -136,6 +129,17 @@ func (c *conn) pass(s *slot, n int) error {
 		s.rewrite = rewriteProduce
 	}
 	return c.passDecoded(s)
+}
+
+func (c *conn) walk(s *slot, n int) error {
+	w := &walker{src: s.up.stream, dst: c.client, left: int64(n) + 4}
+	if err := w.pass(8); err != nil { // length, correlation id
+		return err
+	}
+	if s.mode == respondFetch {
+		return walkFetch(w, s.upVersion)
+	}
+	return walkShareFetch(w, s.upVersion)
 }
 
 // passDecoded decodes the response in c.in, rewrites and merges it, and writes the result.

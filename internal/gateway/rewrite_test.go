@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/internal/coordinator"
+	"streamkeeper/internal/kafkatest"
 	"streamkeeper/internal/wire"
 )
 
@@ -210,7 +211,11 @@ func TestPortsOfBrokers(t *testing.T) {
 // While the gateway runs, a broker whose port is taken is left out of Metadata, logged and counted; when the port is
 // free it comes in.
 func TestBrokerWithoutAPortIsLeftOut(t *testing.T) {
-	upstream, base := freeBase(t, 3), freeBase(t, 3)
+	base, err := kafkatest.ReservePorts(6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstream := base + 3
 	taken, err := net.Listen("tcp", hostPort("127.0.0.1", int32(base+2)))
 	if err != nil {
 		t.Fatal(err)
@@ -242,35 +247,6 @@ func TestBrokerWithoutAPortIsLeftOut(t *testing.T) {
 	if got, want := ids(), "0 1 2 1000001"; got != want {
 		t.Fatalf("nodes %q, want %q", got, want)
 	}
-}
-
-// freeBase finds a run of n free ports.
-func freeBase(t *testing.T, n int) int {
-	t.Helper()
-	for range 100 {
-		var open []net.Listener
-		first, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		open = append(open, first)
-		base := first.Addr().(*net.TCPAddr).Port
-		for i := 1; i < n; i++ {
-			l, err := net.Listen("tcp", hostPort("127.0.0.1", int32(base+i)))
-			if err != nil {
-				break
-			}
-			open = append(open, l)
-		}
-		for _, l := range open {
-			l.Close()
-		}
-		if len(open) == n {
-			return base
-		}
-	}
-	t.Fatal("no run of free ports")
-	return 0
 }
 
 func TestSettingsThatCannotWork(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 	"time"
 
 	"streamkeeper/internal/wire"
@@ -20,6 +21,7 @@ type stream struct {
 	// beforeRead is called before each read that may block. It flushes the opposite direction: an answer that
 	// waits in a buffer while we wait for the next one would stall a client that pipelines.
 	beforeRead func() error
+	wide       *wideBuffers // while a large frame passes: r and w are these
 }
 
 func newStream(conn net.Conn, readBytes, writeBytes int, stall time.Duration) *stream {
@@ -54,7 +56,7 @@ func (s *sink) Write(p []byte) (int, error) {
 func (s *stream) copyTo(dst *stream, n int64) error {
 	for n > 0 {
 		if s.r.Buffered() == 0 {
-			if n >= spliceBytesMin {
+			if n >= spliceBytesMin && (s.wide == nil || s.wide.under.Buffered() == 0) {
 				return s.spliceTo(dst, n)
 			}
 			if _, err := s.r.Peek(1); err != nil {
@@ -88,8 +90,50 @@ func (s *stream) spliceTo(dst *stream, n int64) error {
 			return unexpected(err)
 		}
 		n -= moved
+		if s.wide != nil {
+			s.wide.frame.N -= moved
+		}
 	}
 	return nil
+}
+
+// wideBuffers serve while one large frame passes: with the small ones of a connection a megabyte of small parts
+// would take four times the system calls.
+type wideBuffers struct {
+	r     *bufio.Reader
+	w     *bufio.Writer
+	under *bufio.Reader    // the stream's own
+	frame io.LimitedReader // ends with the frame, so that nothing of the next one is taken
+}
+
+var widePool = sync.Pool{New: func() any {
+	return &wideBuffers{r: bufio.NewReaderSize(nil, wideBytes), w: bufio.NewWriterSize(nil, wideBytes)}
+}}
+
+// widely runs pass, which passes a frame of n bytes from src to dst, with wide buffers if the frame is large.
+func widely(src, dst *stream, n int64, pass func() error) error {
+	if n < wideBytes {
+		return pass()
+	}
+	if err := dst.w.Flush(); err != nil {
+		return err
+	}
+	b := widePool.Get().(*wideBuffers)
+	r, w := src.r, dst.w
+	b.under, b.frame = r, io.LimitedReader{R: r, N: n}
+	b.r.Reset(&b.frame)
+	b.w.Reset((*sink)(dst))
+	src.r, dst.w, src.wide = b.r, b.w, b
+	err := pass()
+	if err == nil {
+		err = b.w.Flush()
+	}
+	src.r, dst.w, src.wide = r, w, nil
+	b.under, b.frame.R = nil, nil
+	b.r.Reset(nil)
+	b.w.Reset(nil)
+	widePool.Put(b)
+	return err
 }
 
 // peekLength reads the length prefix of the next frame without taking it.

@@ -53,7 +53,7 @@ func (g *Gateway) dial(ctx context.Context, e endpoint, client *kmsg.ApiVersions
 		return nil, fmt.Errorf("connect to %v: %w", e, err)
 	}
 	u := &upstream{stream: newStream(conn, upstreamReadBytes, upstreamWriteBytes, g.limits.StallTimeout), to: e, lastUse: time.Now()}
-	u.beforeRead = u.w.Flush
+	u.beforeRead = func() error { return u.w.Flush() }
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	err = u.handshake(client)
 	if !stop() && err == nil {
