@@ -170,3 +170,34 @@ func TestLeaderChangesKeepClientsAtTheGateway(t *testing.T) {
 	}
 	dialed.only(t, allowed)
 }
+
+// shareGroup consumes a topic as a share group: ShareFetch answers are walked, ShareAcknowledge answers decoded.
+func shareGroup(ctx context.Context, t *testing.T, g *Gateway, topic string, n int, opts ...kgo.Opt) {
+	t.Helper()
+	const group = "sharing"
+	alter := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	r := kmsg.NewIncrementalAlterConfigsRequestResource()
+	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeGroupConfig, group
+	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	c.Name, c.Value = "share.auto.offset.reset", kmsg.StringPtr("earliest")
+	r.Configs = append(r.Configs, c)
+	alter.Resources = append(alter.Resources, r)
+	resp, err := alter.RequestWith(ctx, client(t, g))
+	if err != nil || resp.Resources[0].ErrorCode != 0 {
+		t.Fatalf("group config: %v, %+v", err, resp)
+	}
+	cl := client(t, g, append(opts, kgo.ShareGroup(group), kgo.ConsumeTopics(topic))...)
+	consume(ctx, t, cl, n)
+	if err := cl.FlushAcks(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestShareGroupsThroughTheGateway(t *testing.T) {
+	k := cluster(t)
+	g, _ := start(t, newService(), k.ListenAddrs())
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	produceNumbers(ctx, t, client(t, g), "in", 100)
+	shareGroup(ctx, t, g, "in", 100)
+}
