@@ -13,7 +13,7 @@ import (
 
 // connection are the flags of the commands that ask a running cluster.
 type connection struct {
-	BootstrapServers []string      `name:"bootstrap-servers" default:"127.0.0.1:9292" placeholder:"HOST:PORT,…" help:"streamkeeper, or any cluster that coordinates streams groups."`
+	BootstrapServers []string      `name:"bootstrap-servers" default:"127.0.0.1:9292" placeholder:"HOST:PORT" help:"streamkeeper, or any cluster that coordinates streams groups. Default ${default}."`
 	Timeout          time.Duration `name:"timeout" default:"30s" help:"How long to try."`
 }
 

@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	exited := -1
 	parser, err := kong.New(&cli{}, kong.Name("streamkeeper"),
 		kong.Description("The Kafka Streams group coordinator (KIP-1071) as a service in front of any Kafka-compatible cluster."),
-		kong.Configuration(config.Load), kong.DefaultEnvars(config.EnvPrefix), kong.UsageOnError(),
+		kong.Configuration(config.Load), kong.DefaultEnvars(config.EnvPrefix),
 		kong.Writers(stdout, stderr), kong.Exit(func(code int) { exited = code }),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(&stdio{out: stdout, err: stderr}))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 // Upstream says where the cluster is.
 type Upstream struct {
-	BootstrapServers []string `name:"bootstrap-servers" placeholder:"HOST:PORT,…" required:"" help:"The Kafka-compatible cluster behind streamkeeper."`
+	BootstrapServers []string `name:"bootstrap-servers" placeholder:"HOST:PORT" required:"" help:"The Kafka-compatible cluster behind streamkeeper."`
 }
 
 // Logging says what is written to standard error.
@@ -22,7 +22,7 @@ type Logging struct {
 
 // Replica are the flags that serve and dev have in common.
 type Replica struct {
-	Listen                  string            `name:"listen" default:"127.0.0.1:9292" placeholder:"HOST:PORT" help:"Where applications bootstrap to: this replica's own node."`
+	Listen                  string            `name:"listen" default:"127.0.0.1:9292" placeholder:"HOST:PORT" help:"Where applications bootstrap to: this replica's own node. Default ${default}."`
 	Advertise               string            `name:"advertise" placeholder:"HOST[:PORT]" help:"What clients are told instead of the listen address."`
 	BrokerPortBase          int               `name:"broker-port-base" placeholder:"PORT" help:"Broker n of the cluster is reached at PORT+n; the listen port + 1 if not given."`
 	NodeID                  int32             `name:"node-id" default:"1000001" help:"This replica's node id in Metadata: unique among replicas and brokers."`
@@ -30,10 +30,10 @@ type Replica struct {
 	LogTopic                string            `name:"log-topic" default:"__streams_groups" help:"The record log: one compacted topic on the cluster."`
 	LogPartitions           int32             `name:"log-partitions" placeholder:"N" help:"Partitions of the log when it is created (50); with an existing log the number that it must have."`
 	LogReplicationFactor    int16             `name:"log-replication-factor" placeholder:"N" help:"Replicas of the log when it is created (3, at most the number of brokers)."`
-	AdminListen             string            `name:"admin-listen" default:"127.0.0.1:9291" placeholder:"HOST:PORT" help:"/healthz, /readyz and /metrics; empty for none."`
+	AdminListen             string            `name:"admin-listen" default:"127.0.0.1:9291" placeholder:"HOST:PORT" help:"/healthz, /readyz, /metrics and /shards; empty for none. Default ${default}."`
 	OwnershipSessionTimeout time.Duration     `name:"ownership-session-timeout" default:"6s" help:"A replica that is not heard of for so long loses its shards; the cluster's group.min.session.timeout.ms must allow it."`
 	ShutdownTimeout         time.Duration     `name:"shutdown-timeout" default:"20s" help:"How long a stop may take to hand shards over and to finish requests."`
-	Set                     map[string]string `name:"set" placeholder:"NAME=VALUE" mapsep:"none" help:"One of Kafka's settings by Kafka's name, e.g. group.streams.session.timeout.ms=45000; repeatable."`
+	Set                     map[string]string `name:"set" placeholder:"NAME=VALUE" help:"One of Kafka's settings by Kafka's name, e.g. group.streams.session.timeout.ms=45000; repeatable, or several with semicolons between."`
 }
 
 // Effective is a checked configuration.
