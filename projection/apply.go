@@ -54,7 +54,7 @@ func (s *Store) beginApply(part *partition, e *engine, b eventlog.Batch, now tim
 	wanted, ours := part.wanted, part.engine == e.number
 	a := &apply{
 		s: s, part: part, e: e,
-		after: part.checkpoint, persisted: part.persisted, pendingBefore: part.pending, logIDSeen: part.logIDSeen,
+		after: part.checkpoint, persisted: part.persisted, pending: part.pending, logIDSeen: part.logIDSeen,
 	}
 	part.mu.Unlock()
 	c := &a.after
@@ -71,12 +71,7 @@ func (s *Store) beginApply(part *partition, e *engine, b eventlog.Batch, now tim
 	case b.LogStart > c.pos.Offset:
 		return nil, s.want(part, ReasonLogStart, fmt.Sprintf("the log starts at %d, applied is what comes before %d", b.LogStart, c.pos.Offset))
 	}
-	if a.indexed = a.needsIndex(b.Entries); a.indexed {
-		a.batch = e.db.NewIndexedBatch()
-		a.reads = a.batch
-	} else {
-		a.batch, a.reads = e.db.NewBatch(), e.db
-	}
+	a.batch = e.db.NewIndexedBatch()
 	return a, nil
 }
 
@@ -85,21 +80,15 @@ type apply struct {
 	s     *Store
 	part  *partition
 	e     *engine
-	batch *pebble.Batch
-	// reads sees what the batch has changed so far, if indexed is set; otherwise only what was there before. Few batches need an
-	// index of their own changes, and it makes them three times as slow.
-	reads   pebble.Reader
-	indexed bool
+	batch *pebble.Batch // indexed: what is read through it has the changes so far
 
-	after         checkpoint
-	persisted     time.Time         // the time at the end that is stored
-	owners        []eventlog.Owner  // ownership records that count, in order
-	topologies    map[string][]byte // the last value of type 23 by group, nil for none, as far as the batch has one
-	pendingBefore int
-	pending       int // change of the number of pending offsets
-	logIDSeen     bool
-	counts        countsOf
-	value         []byte
+	after     checkpoint
+	persisted time.Time        // the time at the end that is stored
+	owners    []eventlog.Owner // ownership records that count, in order
+	pending   int              // number of pending offsets
+	logIDSeen bool
+	counts    countsOf
+	value     []byte
 }
 
 // refusal is why an entry can't be applied.
@@ -123,20 +112,6 @@ func (a *apply) entries(entries []eventlog.Entry) *refusal {
 		a.counts.applied++
 	}
 	return nil
-}
-
-// needsIndex says that what is done for an entry can depend on an earlier one of the same batch: only pending offsets and
-// what settles them.
-func (a *apply) needsIndex(entries []eventlog.Entry) bool {
-	if a.pendingBefore > 0 {
-		return true
-	}
-	for i := range entries {
-		if entries[i].Transactional || entries[i].Control != eventlog.ControlNone {
-			return true
-		}
-	}
-	return false
 }
 
 // entry applies one entry. An error says that the record can't be read, or that the store can't.
@@ -167,64 +142,49 @@ func (a *apply) entry(e *eventlog.Entry) error {
 		a.counts.void++
 		return nil
 	}
-	if e.Value == nil {
-		if err := a.topology(k, nil); err != nil {
+	var v eventlog.Value
+	if e.Value != nil {
+		if v, err = eventlog.DecodeValue(k.Type, e.Value); err != nil {
 			return err
 		}
-		return a.batch.Delete(recordKey(a.part.p, k), nil)
 	}
-	v, err := eventlog.DecodeValue(k.Type, e.Value)
-	if err != nil {
-		return err
-	}
-	if t, ok := v.(*eventlog.Topology); ok {
+	if k.Type == eventlog.TypeTopology {
+		t, _ := v.(*eventlog.Topology)
 		if err := a.topology(k, t); err != nil {
-			return err
+			return storageError{err}
 		}
-		a.topologies[k.Group] = e.Value
+	}
+	if v == nil {
+		return a.batch.Delete(recordKey(a.part.p, k), nil)
 	}
 	a.value = recordValue(a.value[:0], e.Offset, e.Value)
 	return a.batch.Set(recordKey(a.part.p, k), a.value, nil)
 }
 
-// topology keeps the index of topics in step with a record of type 23, which is about to be replaced by t or to go.
+// topology keeps the index of topics in step with a record of type 23, which is about to be replaced by t, or to go if
+// that is nil.
 func (a *apply) topology(k eventlog.Key, t *eventlog.Topology) error {
-	if k.Type != eventlog.TypeTopology {
-		return nil
+	b, err := get(a.batch, recordKey(a.part.p, k))
+	if err != nil {
+		return err
 	}
-	if a.topologies == nil {
-		a.topologies = map[string][]byte{}
-	}
-	old, here := a.topologies[k.Group]
-	if !here {
-		b, err := get(a.reads, recordKey(a.part.p, k))
+	if b != nil {
+		old, err := stored(k, b)
 		if err != nil {
-			return storageError{err}
+			return err
 		}
-		if b != nil {
-			if _, old, err = splitRecord(b); err != nil {
-				return storageError{err}
-			}
-		}
-	}
-	if old != nil {
-		v, err := eventlog.DecodeValue(eventlog.TypeTopology, old)
-		if err != nil { // it was read when it was applied
-			return storageError{fmt.Errorf("%w: %v", errDamaged, err)}
-		}
-		for topic := range topicsOf(v.(*eventlog.Topology)) {
+		for topic := range topicsOf(old.Record.Value.(*eventlog.Topology)) {
 			if err := a.batch.Delete(topicKey(a.part.p, topic, k.Group), nil); err != nil {
-				return storageError{err}
+				return err
 			}
 		}
 	}
-	a.topologies[k.Group] = nil
 	if t == nil {
 		return nil
 	}
 	for topic := range topicsOf(t) {
 		if err := a.batch.Set(topicKey(a.part.p, topic, k.Group), nil, nil); err != nil {
-			return storageError{err}
+			return err
 		}
 	}
 	return nil
@@ -309,7 +269,7 @@ func (s *Store) publish(a *apply, b eventlog.Batch, refused *refusal, now time.T
 	moved := a.after.pos.Offset != part.pos.Offset
 	part.checkpoint = a.after
 	part.persisted = a.persisted
-	part.pending += a.pending
+	part.pending = a.pending
 	part.logIDSeen = a.logIDSeen
 	part.err = nil
 	if refused != nil {

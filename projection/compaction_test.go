@@ -29,10 +29,12 @@ func TestEveryCompactedLogLoadsAlike(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			g.step(t, false)
 		}
-		// A tombstone in a transaction takes effect at once, as in Kafka's coordinator, but is cleaned away with the
-		// transaction if that is aborted. Nobody writes one.
+		// Two things that nobody writes, and where Kafka's coordinator itself goes wrong: a tombstone in a transaction takes
+		// effect at once, but is cleaned away with the transaction if that is aborted; types 0 and 1 share a place, but
+		// to the cleaner they are two keys.
 		g.entries = slices.DeleteFunc(g.entries, func(e eventlog.Entry) bool {
-			return e.Transactional && e.Control == eventlog.ControlNone && e.Value == nil
+			k, _ := eventlog.DecodeKey(e.Key)
+			return e.Control == eventlog.ControlNone && (e.Transactional && e.Value == nil || k.Type == eventlog.TypeLegacyOffsetCommit)
 		})
 		for i := range g.entries {
 			e := &g.entries[i]

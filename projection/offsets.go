@@ -52,7 +52,7 @@ func storage(err error) error {
 
 func (a *apply) setPending(k eventlog.Key, producerID int64, value []byte) error {
 	at := pendingKey(a.part.p, k, producerID)
-	was, err := get(a.reads, at)
+	was, err := get(a.batch, at)
 	if err != nil {
 		return err
 	}
@@ -67,11 +67,11 @@ func (a *apply) setPending(k eventlog.Key, producerID int64, value []byte) error
 
 // dropPending removes what is pending for a partition of a group, of whichever producer.
 func (a *apply) dropPending(k eventlog.Key) error {
-	if !a.indexed {
-		return nil // nothing is pending, or the batch would have an index
+	if a.pending == 0 {
+		return nil // as nearly always
 	}
 	var producers []int64
-	err := scan(a.reads, offsetKey(a.part.p, kindPending, k), func(r *keyReader, _ []byte) (bool, error) {
+	err := scan(a.batch, offsetKey(a.part.p, kindPending, k), func(r *keyReader, _ []byte) (bool, error) {
 		readOffsetKey(r)
 		producers = append(producers, r.int64())
 		return true, r.end(kindPending)
@@ -102,7 +102,7 @@ func (a *apply) settle(e *eventlog.Entry) error {
 		return nil
 	}
 	var keys []eventlog.Key
-	err := scan(a.reads, partitionKey(a.part.p, kindPendingOf).int64(e.ProducerID), func(r *keyReader, _ []byte) (bool, error) {
+	err := scan(a.batch, partitionKey(a.part.p, kindPendingOf).int64(e.ProducerID), func(r *keyReader, _ []byte) (bool, error) {
 		r.int64()
 		keys = append(keys, readOffsetKey(r))
 		return true, r.end(kindPendingOf)
@@ -125,7 +125,7 @@ func (a *apply) settle(e *eventlog.Entry) error {
 
 // commit makes a pending value the committed one, unless that is newer.
 func (a *apply) commit(k eventlog.Key, producerID int64) error {
-	pending, err := get(a.reads, pendingKey(a.part.p, k, producerID))
+	pending, err := get(a.batch, pendingKey(a.part.p, k, producerID))
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (a *apply) commit(k eventlog.Key, producerID int64) error {
 	if err != nil {
 		return err
 	}
-	committed, err := get(a.reads, recordKey(a.part.p, k))
+	committed, err := get(a.batch, recordKey(a.part.p, k))
 	if err != nil {
 		return err
 	}
