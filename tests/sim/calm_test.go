@@ -1,0 +1,270 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/projection"
+	"streamkeeper/shard"
+	"streamkeeper/shard/streams"
+)
+
+const (
+	// settleMax is how long the world may take to come to rest: the longest single waits are a task that does not close for
+	// 90 s, sessions of 45 s, the rebalance time-out of a minute, and a few of them may follow each other.
+	settleMax  = 10 * time.Minute
+	settleLook = 2 * time.Second
+)
+
+// settle repairs everything and waits until all is as it should be.
+func (w *world) settle() {
+	w.mu.Lock()
+	w.calm = true
+	clients := slices.Clone(w.clients)
+	w.mu.Unlock()
+	for _, r := range w.replicas {
+		r.setClientCut(false)
+		r.start()
+		if p := r.running(); p != nil {
+			p.link.set(false)
+			p.link.setTail(false)
+			p.member.Cut(false)
+		}
+	}
+	for _, c := range clients {
+		c.setCut(false)
+	}
+	begin := time.Now()
+	for {
+		what := w.unsettled()
+		if what == "" {
+			break
+		}
+		if time.Since(begin) > settleMax {
+			w.violate("not at rest %v after the faults stopped: %s", settleMax, what)
+			return
+		}
+		if !w.sleep(w.ctx, settleLook) {
+			return
+		}
+	}
+	w.note("at rest after %v", time.Since(begin))
+}
+
+// unsettled says what is not yet as it should be in the end.
+func (w *world) unsettled() string {
+	for p := range w.partitions {
+		var owners []int32
+		for _, r := range w.replicas {
+			if r.running().host.Owns(p) {
+				owners = append(owners, r.node)
+			}
+		}
+		node, ok := w.ownership.Owner(p)
+		if !ok || len(owners) != 1 || owners[0] != node {
+			return fmt.Sprintf("partition %d is served by %v, and assigned to %d (%v)", p, owners, node, ok)
+		}
+	}
+	for g := range w.groups {
+		if what := w.unsettledGroup(groupName(g)); what != "" {
+			return groupName(g) + ": " + what
+		}
+	}
+	return ""
+}
+
+func (w *world) unsettledGroup(group string) string {
+	exists, members, epoch, assignment := w.checker.snapshot(group)
+	owned := map[int32]string{}
+	var ids []string
+	for _, c := range w.living() {
+		if c.group != group {
+			continue
+		}
+		c.mu.Lock()
+		id, at, has := c.id, c.epoch, maps.Clone(c.owned)
+		c.mu.Unlock()
+		ids = append(ids, id)
+		if at != epoch {
+			return fmt.Sprintf("%s is at epoch %d of %d", id, at, epoch)
+		}
+		active, state := w.checker.activeOf(group, id)
+		if state != eventlog.MemberStable || !maps.Equal(active, has) {
+			return fmt.Sprintf("%s owns %v, the log says %v in state %d", id, sortedKeys(has), sortedKeys(active), state)
+		}
+		for p := range has {
+			owned[p] = id
+		}
+	}
+	slices.Sort(ids)
+	switch {
+	case !slices.Equal(ids, members):
+		return fmt.Sprintf("clients %v, members %v", ids, members)
+	case !exists || len(ids) == 0:
+		return ""
+	case epoch != assignment:
+		return fmt.Sprintf("group epoch %d, assignment epoch %d", epoch, assignment)
+	case len(owned) != int(w.plan.tasks):
+		return fmt.Sprintf("of %d tasks only %v are worked on", w.plan.tasks, sortedKeys(owned))
+	}
+	return ""
+}
+
+// activeOf is what the log says of a member.
+func (c *checker) activeOf(group, member string) (map[int32]bool, eventlog.MemberState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cur := c.group(group).current[member]
+	if cur == nil {
+		return nil, 0
+	}
+	active := map[int32]bool{}
+	for _, t := range cur.Active {
+		for _, p := range t.Partitions {
+			active[p] = true
+		}
+	}
+	return active, cur.State
+}
+
+// compare holds what is in memory and on every disk against what the checker made of the log. Nothing moves any more.
+func (w *world) compare() {
+	w.mu.Lock()
+	failed := w.violation != ""
+	w.mu.Unlock()
+	if failed {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	time.Sleep(time.Minute) // what was under way when the clients stopped has arrived
+	for _, r := range w.replicas {
+		p := r.running()
+		for part := range w.partitions {
+			if err := p.host.Barrier(ctx, part); err != nil {
+				w.violate("replica %d: barrier of %d: %v", r.node, part, err)
+				return
+			}
+		}
+		for g := range w.groups {
+			w.compareStored(r, p, groupName(g))
+		}
+	}
+	for g := range w.groups {
+		w.compareLive(ctx, groupName(g))
+	}
+}
+
+// compareStored: the group hydrated from a replica's projection is the group replayed from the log.
+func (w *world) compareStored(r *replica, p *process, group string) {
+	part := p.host.Partition(group)
+	stored, err := p.store.Group(part, group)
+	if err != nil {
+		w.violate("replica %d: %s: %v", r.node, group, err)
+		return
+	}
+	hydrated := streams.NewGroup(group)
+	for _, s := range stored {
+		if err := hydrated.Apply(s.Record); err != nil {
+			w.violate("replica %d: hydrating %s: %v", r.node, group, err)
+			return
+		}
+	}
+	w.checker.mu.Lock()
+	defer w.checker.mu.Unlock()
+	g := w.checker.group(group)
+	if got, want := hydrated.String(), g.applied.String(); got != want {
+		w.violate("replica %d has on disk of %s\n%s\nthe log says\n%s", r.node, group, got, want)
+	}
+	got := map[int32]int64{}
+	if err := p.store.Offsets(part, group, func(s projection.Stored) bool {
+		got[s.Record.Key.Partition] = s.Record.Value.(*eventlog.OffsetCommit).Offset
+		return true
+	}); err != nil {
+		w.violate("replica %d: offsets of %s: %v", r.node, group, err)
+	}
+	if !maps.Equal(got, g.offsets) {
+		w.violate("replica %d has on disk the offsets %v of %s, the log says %v", r.node, got, group, g.offsets)
+	}
+}
+
+// compareLive: what the owner answers is what the log says.
+func (w *world) compareLive(ctx context.Context, group string) {
+	live, err := patiently(w, ctx, group, func(h *shard.Host) (kmsg.StreamsGroupDescribeResponseGroup, error) { return h.Describe(ctx, group) })
+	w.checker.mu.Lock()
+	exists := w.checker.group(group).exists
+	replayed := w.checker.group(group).applied.Describe(streams.Env{Now: time.Now().UnixMilli(), Topics: w.topics, Config: w.config, APIVersion: 1})
+	w.checker.mu.Unlock()
+	if !exists {
+		if err == nil {
+			w.violate("%s: described, and the log has it not", group)
+		}
+		return
+	}
+	if err != nil {
+		w.violate("%s: describe: %v", group, err)
+		return
+	}
+	live.Topology, replayed.Topology = nil, nil // what the topology was resolved to is in memory alone
+	if a, b := text(live), text(replayed); a != b {
+		w.violate("%s: described as\n%s\nthe log says\n%s", group, a, b)
+	}
+	req := kmsg.NewOffsetFetchRequestGroup()
+	req.Group, req.MemberEpoch = group, -1
+	for p := range w.plan.tasks {
+		if req.Topics == nil {
+			req.Topics = []kmsg.OffsetFetchRequestGroupTopic{{Topic: source, TopicID: sourceID}}
+		}
+		req.Topics[0].Partitions = append(req.Topics[0].Partitions, p)
+	}
+	resp, err := patiently(w, ctx, group, func(h *shard.Host) (kmsg.OffsetFetchResponseGroup, error) { return h.Fetch(ctx, &req, true) })
+	if err != nil {
+		w.violate("%s: fetch: %v", group, err)
+		return
+	}
+	w.checker.mu.Lock()
+	defer w.checker.mu.Unlock()
+	g := w.checker.group(group)
+	for _, p := range resp.Topics[0].Partitions {
+		want, ok := g.offsets[p.Partition]
+		if !ok {
+			want = -1
+		}
+		if p.ErrorCode != 0 || p.Offset != want || p.Offset < g.acked[p.Partition] && ok {
+			w.violate("%s: offset of %d is answered as %d (error %d), the log says %d, acknowledged was %d", group, p.Partition, p.Offset, p.ErrorCode, want, g.acked[p.Partition])
+		}
+	}
+}
+
+// patiently asks the owner of the group, again if it says so: a fault for "the next append" may have waited until now.
+func patiently[T any](w *world, ctx context.Context, group string, ask func(*shard.Host) (T, error)) (v T, err error) {
+	rng := w.rng("patience")
+	for {
+		err = shard.ErrUnavailable
+		if r := w.owner(group, rng); r != nil {
+			v, err = ask(r.running().host)
+		}
+		if !errors.Is(err, shard.ErrLoading) && !errors.Is(err, shard.ErrNotOwner) && !errors.Is(err, shard.ErrUnavailable) {
+			return v, err
+		}
+		if !w.sleep(ctx, time.Second) {
+			return v, err
+		}
+	}
+}
+
+func text(v any) string {
+	b, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}

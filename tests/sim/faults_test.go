@@ -1,0 +1,254 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// fault is something that goes wrong. It returns what ends it, or nil.
+type fault struct {
+	name   string
+	weight int
+	begin  func(w *world, rng *rand.Rand) (end func())
+}
+
+var errRefusedAppend = errors.New("the cluster refused the append (simulated)")
+
+var allFaults = []fault{
+	{"acks held", 6, func(w *world, rng *rand.Rand) func() {
+		p := w.anyPartition(rng)
+		w.log.HoldAcks(p)
+		return func() { w.log.ReleaseAcks(p) }
+	}},
+	{"appends held", 6, func(w *world, rng *rand.Rand) func() {
+		p := w.anyPartition(rng)
+		w.log.HoldAppends(p)
+		return func() { w.log.ReleaseAppends(p) }
+	}},
+	{"claims held", 3, func(w *world, rng *rand.Rand) func() {
+		p := w.anyPartition(rng)
+		w.log.HoldClaims(p)
+		return func() { w.log.ReleaseClaims(p) }
+	}},
+	{"ack lost", 6, func(w *world, rng *rand.Rand) func() { w.log.LoseAck(w.anyPartition(rng)); return nil }},
+	{"append dropped, to arrive late", 6, func(w *world, rng *rand.Rand) func() {
+		p := w.anyPartition(rng)
+		w.log.DropAppend(p)
+		return func() { w.log.DeliverLate(p) }
+	}},
+	{"append refused", 4, func(w *world, rng *rand.Rand) func() {
+		w.log.FailAppend(w.anyPartition(rng), errRefusedAppend)
+		return nil
+	}},
+	{"claim refused", 2, func(w *world, rng *rand.Rand) func() {
+		w.log.FailClaim(w.anyPartition(rng), errRefusedAppend)
+		return nil
+	}},
+	{"leader moved", 2, func(w *world, rng *rand.Rand) func() { w.log.MoveLeader(w.anyPartition(rng)); return nil }},
+	{"compaction", 5, func(w *world, rng *rand.Rand) func() { w.compact(rng); return nil }},
+
+	{"partition moved", 8, func(w *world, rng *rand.Rand) func() {
+		w.ownership.Assign(w.anyPartition(rng), 1+rng.Int32N(int32(len(w.replicas))))
+		return nil
+	}},
+	{"replica cut off the ownership group", 5, func(w *world, rng *rand.Rand) func() {
+		p := w.anyReplica(rng).running()
+		if p == nil {
+			return nil
+		}
+		p.member.Cut(true)
+		return func() { p.member.Cut(false) }
+	}},
+	{"replica cut off the log", 5, func(w *world, rng *rand.Rand) func() {
+		p := w.anyReplica(rng).running()
+		if p == nil {
+			return nil
+		}
+		p.link.set(true)
+		return func() { p.link.set(false) }
+	}},
+	{"replica reads nothing", 5, func(w *world, rng *rand.Rand) func() {
+		p := w.anyReplica(rng).running()
+		if p == nil {
+			return nil
+		}
+		p.link.setTail(true)
+		return func() { p.link.setTail(false) }
+	}},
+	{"replica cut off everything but clients", 4, func(w *world, rng *rand.Rand) func() {
+		p := w.anyReplica(rng).running()
+		if p == nil {
+			return nil
+		}
+		p.link.set(true)
+		p.member.Cut(true)
+		return func() { p.link.set(false); p.member.Cut(false) }
+	}},
+	{"replica cut off clients", 3, func(w *world, rng *rand.Rand) func() {
+		r := w.anyReplica(rng)
+		r.setClientCut(true)
+		return func() { r.setClientCut(false) }
+	}},
+	{"replica crashes", 5, func(w *world, rng *rand.Rand) func() {
+		r := w.anyReplica(rng)
+		r.crash()
+		return r.start
+	}},
+	{"replica stops", 3, func(w *world, rng *rand.Rand) func() {
+		r := w.anyReplica(rng)
+		r.shutdown()
+		return r.start
+	}},
+
+	{"client starts", 8, func(w *world, rng *rand.Rand) func() {
+		if len(w.living()) < 6*w.groups {
+			w.spawn(groupName(rng.IntN(w.groups)))
+		}
+		return nil
+	}},
+	{"client killed", 4, func(w *world, rng *rand.Rand) func() {
+		if c := w.anyClient(rng); c != nil {
+			w.note("%s: %s is killed", c.group, c.name())
+			c.cancel()
+		}
+		return nil
+	}},
+	{"client leaves", 4, func(w *world, rng *rand.Rand) func() {
+		if c := w.anyClient(rng); c != nil {
+			c.leaves.Store(true)
+		}
+		return nil
+	}},
+	{"client cut off", 5, func(w *world, rng *rand.Rand) func() {
+		c := w.anyClient(rng)
+		if c == nil {
+			return nil
+		}
+		c.setCut(true)
+		return func() { c.setCut(false) }
+	}},
+}
+
+func (w *world) anyPartition(rng *rand.Rand) int32  { return rng.Int32N(w.partitions) }
+func (w *world) anyReplica(rng *rand.Rand) *replica { return w.replicas[rng.IntN(len(w.replicas))] }
+
+func (w *world) living() []*client {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []*client
+	for _, c := range w.clients {
+		c.mu.Lock()
+		if c.alive {
+			out = append(out, c)
+		}
+		c.mu.Unlock()
+	}
+	return out
+}
+
+func (w *world) anyClient(rng *rand.Rand) *client {
+	n := rng.Int() // drawn in any case
+	if all := w.living(); len(all) > 0 {
+		return all[n%len(all)]
+	}
+	return nil
+}
+
+// faults makes things go wrong until ctx ends, and repairs everything before it returns.
+func (w *world) faults(ctx context.Context) {
+	rng := w.rng("faults")
+	total := 0
+	for _, f := range allFaults {
+		total += f.weight
+	}
+	type running struct {
+		name string
+		end  func()
+		at   time.Time
+	}
+	var active []running
+	for {
+		wait := time.Duration(rng.ExpFloat64() * float64(5*time.Second))
+		if !w.sleep(ctx, wait) {
+			break
+		}
+		var still []running
+		for _, a := range active {
+			if time.Now().Before(a.at) {
+				still = append(still, a)
+				continue
+			}
+			w.note("fault over: %s", a.name)
+			a.end()
+		}
+		active = still
+		n := rng.IntN(total)
+		for _, f := range allFaults {
+			if n -= f.weight; n >= 0 {
+				continue
+			}
+			lasts := time.Duration(rng.ExpFloat64() * float64(10*time.Second))
+			if rng.IntN(10) == 0 {
+				lasts += time.Duration(rng.Int64N(int64(2 * time.Minute)))
+			}
+			w.note("fault: %s (for %v)", f.name, lasts.Round(time.Millisecond))
+			if end := f.begin(w, rng); end != nil {
+				active = append(active, running{f.name, end, time.Now().Add(lasts)})
+			}
+			break
+		}
+	}
+	for _, a := range active {
+		w.note("fault over: %s", a.name)
+		a.end()
+	}
+}
+
+// compact runs the cleaner over a part of a partition. Tombstones go once they are older than delete.retention.ms.
+func (w *world) compact(rng *rand.Rand) {
+	p := w.anyPartition(rng)
+	entries := w.log.Entries(p)
+	if len(entries) == 0 {
+		return
+	}
+	upTo := entries[rng.IntN(len(entries))].Offset
+	w.log.CompactBefore(p, upTo, true)
+	horizon := time.Now().Add(-w.deleteRetention).UnixMilli()
+	old := int64(0)
+	for _, e := range entries {
+		if e.Timestamp >= horizon {
+			break
+		}
+		old = e.Offset + 1
+	}
+	w.log.CompactBefore(p, min(old, upTo), false)
+	w.note("partition %d compacted up to %d, tombstones up to %d", p, upTo, min(old, upTo))
+}
+
+// cleanup is the periodic cycle: it goes to whichever replica owns a group and lets it judge.
+func (w *world) cleanup() {
+	rng := w.rng("cleanup")
+	for w.sleep(w.ctx, time.Duration(30+rng.IntN(60))*time.Second) {
+		for g := range w.groups {
+			r := w.owner(groupName(g), rng)
+			if r == nil {
+				continue
+			}
+			p := r.running()
+			if p == nil {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(w.ctx, requestTimeout)
+			done, err := p.host.Expire(ctx, groupName(g))
+			cancel()
+			if done.Offsets > 0 {
+				w.violate("%s: %d offsets expired, which were committed less than the retention ago", groupName(g), done.Offsets)
+			}
+			if done.Removed {
+				w.note("%s: the cleanup removed it (%v)", groupName(g), err)
+			}
+		}
+	}
+}

@@ -1,0 +1,306 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"streamkeeper/eventlog"
+)
+
+// appendDeadline is after what time without an outcome a writer gives up, as the real one does.
+const appendDeadline = 30 * time.Second
+
+// link is the network between a replica and the log's brokers. While it is cut, what is sent is under way and arrives when it is
+// whole again, in order; the same with the answers.
+type link struct {
+	delay func() time.Duration
+
+	mu      sync.Mutex
+	cut     bool
+	whole   chan struct{} // closed while it is not cut
+	there   []func()      // under way to the brokers
+	back    []func()
+	tailCut bool // the brokers' answers to fetches alone
+	tail    chan struct{}
+}
+
+func newLink(delay func() time.Duration) *link {
+	l := &link{delay: delay, whole: make(chan struct{}), tail: make(chan struct{})}
+	close(l.whole)
+	close(l.tail)
+	return l
+}
+
+// set cuts the link or makes it whole.
+func (l *link) set(cut bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if cut == l.cut {
+		return
+	}
+	l.cut = cut
+	if cut {
+		l.whole = make(chan struct{})
+		return
+	}
+	close(l.whole)
+	for _, f := range l.there {
+		f()
+	}
+	for _, f := range l.back {
+		f()
+	}
+	l.there, l.back = nil, nil
+}
+
+// setTail does the same to what is read alone.
+func (l *link) setTail(cut bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if cut == l.tailCut {
+		return
+	}
+	l.tailCut = cut
+	if cut {
+		l.tail = make(chan struct{})
+	} else {
+		close(l.tail)
+	}
+}
+
+// wait returns when the link is whole, or with ctx's error.
+func (l *link) wait(ctx context.Context) error {
+	return l.await(ctx, func() chan struct{} { return l.whole })
+}
+
+func (l *link) await(ctx context.Context, which func() chan struct{}) error {
+	for {
+		l.mu.Lock()
+		ch := which()
+		l.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ch:
+		}
+		l.mu.Lock()
+		same := ch == which()
+		l.mu.Unlock()
+		if same {
+			return nil
+		}
+	}
+}
+
+func (l *link) send(f func())    { l.pass(&l.there, f) }
+func (l *link) receive(f func()) { l.pass(&l.back, f) }
+
+// pass runs f now, or when the link is whole; in order.
+func (l *link) pass(queue *[]func(), f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cut {
+		*queue = append(*queue, f)
+		return
+	}
+	f()
+}
+
+// linkedLog is the log as one replica sees it through its link.
+type linkedLog struct {
+	*eventlog.Fake
+	l *link
+
+	mu      sync.Mutex
+	writers []*linkedWriter
+}
+
+func (g *linkedLog) Claim(ctx context.Context, p int32, o eventlog.Ownership) (eventlog.Writer, error) {
+	return g.ClaimAfter(ctx, p, o, nil, 0)
+}
+
+// ClaimAfter gives up at a deadline, as the real one; the claim may be in the log all the same.
+func (g *linkedLog) ClaimAfter(ctx context.Context, p int32, o eventlog.Ownership, prev *eventlog.Owner, lease time.Duration) (eventlog.Writer, error) {
+	ctx, cancel := context.WithTimeout(ctx, appendDeadline+lease)
+	defer cancel()
+	if err := g.l.wait(ctx); err != nil {
+		return nil, err
+	}
+	inner, err := g.Fake.ClaimAfter(ctx, p, o, prev, lease)
+	if err != nil {
+		return nil, err
+	}
+	time.Sleep(g.l.delay())
+	if err := g.l.wait(ctx); err != nil {
+		inner.Close()
+		return nil, err
+	}
+	w := &linkedWriter{inner: inner, l: g.l}
+	g.mu.Lock()
+	g.writers = append(g.writers, w)
+	g.mu.Unlock()
+	return w, nil
+}
+
+// End implements eventlog.Log.
+func (g *linkedLog) End(ctx context.Context, p int32) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, appendDeadline)
+	defer cancel()
+	if err := g.l.wait(ctx); err != nil {
+		return 0, err
+	}
+	end, err := g.Fake.End(ctx, p)
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(g.l.delay())
+	return end, g.l.wait(ctx)
+}
+
+// Follow implements eventlog.Log.
+func (g *linkedLog) Follow(ctx context.Context, f eventlog.Follower) error {
+	return g.Fake.Follow(ctx, linkedFollower{f, g.l, ctx})
+}
+
+type linkedFollower struct {
+	eventlog.Follower
+	l   *link
+	ctx context.Context
+}
+
+// Batch brings b when the link lets it.
+func (f linkedFollower) Batch(p int32, b eventlog.Batch) error {
+	time.Sleep(f.l.delay())
+	if err := f.l.wait(f.ctx); err != nil {
+		return err
+	}
+	if err := f.l.await(f.ctx, func() chan struct{} { return f.l.tail }); err != nil {
+		return err
+	}
+	return f.Follower.Batch(p, b)
+}
+
+// linkedWriter is a writer at the near end of a link.
+type linkedWriter struct {
+	inner eventlog.Writer
+	l     *link
+
+	mu      sync.Mutex
+	waiting []*linkedAppend // in the order of the appends
+	err     error
+	lastAck time.Time
+}
+
+type linkedAppend struct {
+	done     eventlog.Done
+	deadline *time.Timer
+	bytes    int
+}
+
+func (w *linkedWriter) Claim() eventlog.Claim { return w.inner.Claim() }
+
+func (w *linkedWriter) Backlog() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, a := range w.waiting {
+		n += a.bytes
+	}
+	return n
+}
+
+func (w *linkedWriter) Append(timestamp int64, recs []eventlog.Raw, done eventlog.Done) {
+	bytes := 0
+	for _, r := range recs {
+		bytes += len(r.Key) + len(r.Value)
+	}
+	w.op(bytes, done, func(acked eventlog.Done) { w.inner.Append(timestamp, recs, acked) })
+}
+
+func (w *linkedWriter) Barrier(done eventlog.Done) {
+	w.op(0, done, func(acked eventlog.Done) { w.inner.Barrier(acked) })
+}
+
+func (w *linkedWriter) op(bytes int, done eventlog.Done, send func(eventlog.Done)) {
+	w.mu.Lock()
+	if err := w.err; err != nil {
+		w.mu.Unlock()
+		done(-1, err)
+		return
+	}
+	a := &linkedAppend{done: done, bytes: bytes}
+	a.deadline = time.AfterFunc(appendDeadline, func() { w.fail(eventlog.ErrOutcomeUnknown) })
+	w.waiting = append(w.waiting, a)
+	w.mu.Unlock()
+	w.l.send(func() {
+		send(func(offset int64, err error) {
+			// Answers come in order, each a while after the one before.
+			w.mu.Lock()
+			at := time.Now().Add(w.l.delay())
+			if !at.After(w.lastAck) {
+				at = w.lastAck.Add(1)
+			}
+			w.lastAck = at
+			w.mu.Unlock()
+			time.AfterFunc(time.Until(at), func() { w.l.receive(func() { w.finish(a, offset, err) }) })
+		})
+	})
+}
+
+// finish takes the answer to a.
+func (w *linkedWriter) finish(a *linkedAppend, offset int64, err error) {
+	if err != nil && !errors.Is(err, eventlog.ErrTooLarge) {
+		w.fail(err)
+		return
+	}
+	w.mu.Lock()
+	i := slices.Index(w.waiting, a)
+	if i < 0 { // given up before
+		w.mu.Unlock()
+		return
+	}
+	if i > 0 {
+		panic("answers of the log came out of order")
+	}
+	w.waiting = w.waiting[1:]
+	a.deadline.Stop()
+	w.mu.Unlock()
+	a.done(offset, err)
+}
+
+// fail ends the writer. What is under way stays so: it may still arrive.
+func (w *linkedWriter) fail(err error) {
+	w.mu.Lock()
+	if w.err != nil {
+		w.mu.Unlock()
+		return
+	}
+	w.err = err
+	waiting := w.waiting
+	w.waiting = nil
+	w.mu.Unlock()
+	for _, a := range waiting {
+		a.deadline.Stop()
+		a.done(-1, err)
+	}
+	go w.l.send(w.inner.Close) // fail may be called by the link, which is locked then
+}
+
+func (w *linkedWriter) Release(ctx context.Context) error {
+	w.mu.Lock()
+	err := w.err
+	w.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if err := w.l.wait(ctx); err != nil {
+		return err
+	}
+	return w.inner.Release(ctx)
+}
+
+func (w *linkedWriter) Close() { w.fail(eventlog.ErrClosed) }

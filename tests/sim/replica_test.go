@@ -1,0 +1,169 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/projection"
+	"streamkeeper/shard"
+	"streamkeeper/shard/offsets"
+	"streamkeeper/shard/streams"
+)
+
+// replica is the place of one replica: a node id and a disk. Processes come and go there.
+type replica struct {
+	w    *world
+	node int32
+	rng  *rand.Rand // of whoever starts and stops it
+
+	mu        sync.Mutex
+	fs        *vfs.MemFS
+	old       *vfs.MemFS // an earlier state of the disk
+	life      int
+	process   *process // nil: down
+	clientCut bool     // no client reaches it
+}
+
+// process is one life of a replica.
+type process struct {
+	host   *shard.Host
+	member *shard.FakeMember
+	link   *link
+	log    *linkedLog
+	store  *projection.Store
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+}
+
+// running is the process, or nil.
+func (r *replica) running() *process {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.process
+}
+
+// reachable is the process as clients reach it.
+func (r *replica) reachable() *process {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.clientCut {
+		return nil
+	}
+	return r.process
+}
+
+func (r *replica) setClientCut(cut bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clientCut = cut
+}
+
+// start begins a life.
+func (r *replica) start() {
+	if r.running() != nil {
+		return
+	}
+	r.life++
+	w := r.w
+	delay := w.delays(fmt.Sprintf("replica %d life %d", r.node, r.life))
+	store, err := projection.Open(projection.Config{
+		Dir: "data", FS: r.fs, Identity: w.log.Identity(), DeleteRetention: w.deleteRetention, Logger: w.logger("projection", r.node),
+	})
+	if err != nil {
+		w.violate("replica %d: opening its projection: %v", r.node, err)
+		return
+	}
+	p := &process{link: newLink(delay), store: store, member: w.ownership.Member(r.node, delay)}
+	p.log = &linkedLog{Fake: w.log, l: p.link}
+	p.host = shard.New(shard.Config{
+		Log: p.log, Store: store, Membership: p.member,
+		Self: eventlog.Ownership{
+			Format: eventlog.OwnershipFormat, NodeID: r.node, Address: fmt.Sprintf("r%d:9292", r.node),
+			Instance: fmt.Sprintf("%d.%d", r.node, r.life),
+		},
+		Topics:      func() streams.Topics { return w.topics },
+		GroupConfig: func(string) streams.Config { return w.config },
+		Offsets:     offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: offsets.RetentionDefault},
+		Logger:      w.logger("host", r.node),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
+	p.ended.Go(func() {
+		if err := p.log.Follow(ctx, store); ctx.Err() == nil {
+			w.violate("replica %d: following the log ended: %v", r.node, err)
+		}
+	})
+	p.ended.Go(func() {
+		if err := p.host.Run(ctx); err != nil {
+			w.violate("replica %d: Run: %v", r.node, err)
+		}
+	})
+	r.mu.Lock()
+	r.process = p
+	r.mu.Unlock()
+	w.note("replica %d starts, life %d", r.node, r.life)
+}
+
+// crash ends the life without a word to anybody. The disk loses a part of what was not synced, or everything; or it
+// comes back with an older state.
+func (r *replica) crash() {
+	p := r.running()
+	if p == nil {
+		return
+	}
+	r.mu.Lock()
+	r.process = nil
+	r.mu.Unlock()
+	p.member.Cut(true)
+	p.link.set(true)
+	clone := r.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: r.rng.IntN(101), RNG: rand.New(rand.NewPCG(r.rng.Uint64(), 0))})
+	what := "its disk"
+	switch n := r.rng.IntN(10); {
+	case n == 0:
+		clone, what = vfs.NewCrashableMem(), "an empty disk"
+	case n == 1 && r.old != nil:
+		clone, what = r.old.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0, RNG: rand.New(rand.NewPCG(1, 0))}), "an old disk"
+	case n == 2:
+		r.old = clone.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0, RNG: rand.New(rand.NewPCG(1, 0))})
+	}
+	p.end(r)
+	r.fs = clone
+	r.w.note("replica %d crashed, keeps %s", r.node, what)
+	// What it had sent is still under way and arrives some time, at a broker that has forgotten the connection.
+	late := time.Duration(r.rng.IntN(20000)) * time.Millisecond
+	time.AfterFunc(late, func() { p.link.set(false) })
+}
+
+// shutdown is a planned stop.
+func (r *replica) shutdown() {
+	p := r.running()
+	if p == nil {
+		return
+	}
+	r.w.note("replica %d shuts down", r.node)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := p.host.Shutdown(ctx); err != nil {
+		r.w.note("replica %d: shutdown: %v", r.node, err)
+	}
+	r.mu.Lock()
+	r.process = nil
+	r.mu.Unlock()
+	p.end(r)
+	p.link.set(false)
+	r.w.note("replica %d is down", r.node)
+}
+
+func (p *process) end(r *replica) {
+	p.cancel()
+	p.ended.Wait()
+	if err := p.store.Close(); err != nil {
+		r.w.note("replica %d: closing its projection: %v", r.node, err)
+	}
+}

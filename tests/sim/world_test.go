@@ -1,0 +1,255 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/shard"
+	"streamkeeper/shard/streams"
+)
+
+const (
+	historyMax = 3000 // lines that a failure shows at most
+	source     = "in"
+)
+
+// plan is what a seed draws before anything begins.
+type plan struct {
+	replicas   int
+	partitions int32 // of the log
+	groups     int
+	tasks      int32
+	clients    int // in each group at the start
+	chaos      time.Duration
+	// deleteRetention is the log's; short ones make a replica that was away for long read everything again.
+	deleteRetention time.Duration
+}
+
+func drawPlan(rng *rand.Rand) plan {
+	return plan{
+		replicas: 1 + rng.IntN(3), partitions: 1 + rng.Int32N(4), groups: 1 + rng.IntN(4), tasks: 1 + rng.Int32N(6),
+		clients: rng.IntN(5), chaos: time.Duration(2+rng.IntN(10)) * time.Minute,
+		deleteRetention: []time.Duration{3 * time.Minute, 24 * time.Hour}[rng.IntN(2)],
+	}
+}
+
+// world is one simulated world.
+type world struct {
+	seed uint64
+	plan
+	start     time.Time
+	config    streams.Config
+	topics    topics
+	log       *eventlog.Fake
+	ownership *shard.FakeGroup
+	replicas  []*replica
+	checker   *checker
+	verbose   bool
+
+	ctx    context.Context // ends with the run or the first violation
+	cancel context.CancelFunc
+	active sync.WaitGroup // clients and the cleanup
+
+	mu        sync.Mutex
+	calm      bool
+	clients   []*client
+	born      int
+	history   []string
+	violation string
+}
+
+// topics is a cluster with one topic.
+type topics struct{ partitions int32 }
+
+var sourceID = [16]byte{15: 7}
+
+func (t topics) Topic(name string) (streams.Topic, bool) {
+	return streams.Topic{Name: source, ID: sourceID, Partitions: t.partitions}, name == source
+}
+
+func (t topics) Version() int64 { return 1 }
+
+func newWorld(seed uint64, verbose bool) *world {
+	w := &world{seed: seed, start: time.Now(), verbose: verbose, config: streams.DefaultConfig()}
+	w.plan = drawPlan(w.rng("plan"))
+	w.topics = topics{w.plan.tasks}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.log = eventlog.NewFake(eventlog.FakeOptions{Partitions: w.partitions, EntriesPerRead: 1 + w.rng("reads").IntN(20)})
+	w.ownership = shard.NewFakeGroup(shard.FakeGroupOptions{Partitions: w.partitions})
+	w.checker = newChecker(w)
+	for n := range w.plan.replicas {
+		w.replicas = append(w.replicas, &replica{
+			w: w, node: int32(n + 1), rng: w.rng(fmt.Sprintf("replica %d", n+1)), fs: vfs.NewCrashableMem(),
+		})
+	}
+	w.note("seed %d: %+v", seed, w.plan)
+	return w
+}
+
+// rng is the source of randomness of one part of the world; each has its own, so that no part's draws depend on the order in
+// which others draw.
+func (w *world) rng(part string) *rand.Rand {
+	h := fnv.New64a()
+	h.Write([]byte(part))
+	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
+}
+
+// delays makes a function that draws how long a message is under way. It is safe for concurrent use.
+func (w *world) delays(part string) func() time.Duration {
+	var mu sync.Mutex
+	rng := w.rng("delays of " + part)
+	return func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return delay(rng)
+	}
+}
+
+func delay(rng *rand.Rand) time.Duration {
+	d := time.Duration(100_000 + rng.Int64N(5_000_000)) // 0.1 to 5 ms
+	if rng.IntN(200) == 0 {
+		d += time.Duration(rng.Int64N(int64(3 * time.Second)))
+	}
+	return d
+}
+
+// note writes a line of history.
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.noteLocked(format, args...)
+}
+
+func (w *world) noteLocked(format string, args ...any) {
+	line := fmt.Sprintf("%10.4f  %s", time.Since(w.start).Seconds(), fmt.Sprintf(format, args...))
+	if len(w.history) >= historyMax {
+		w.history = slices.Delete(w.history, 1, historyMax/4) // the first line tells the plan
+	}
+	w.history = append(w.history, line)
+	if w.verbose {
+		fmt.Println(line)
+	}
+}
+
+// violate ends the run: something happened that must not.
+func (w *world) violate(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.violation != "" {
+		return
+	}
+	w.violation = fmt.Sprintf(format, args...)
+	w.noteLocked("VIOLATION: %s", w.violation)
+	w.cancel()
+}
+
+func (w *world) isCalm() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calm
+}
+
+// sleep returns false if the run ended meanwhile.
+func (w *world) sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+func groupName(n int) string { return fmt.Sprintf("group-%d", n) }
+
+// owner asks the replicas, beginning anywhere, who owns the group's partition, as FindCoordinator does.
+func (w *world) owner(group string, rng *rand.Rand) *replica {
+	first := rng.IntN(len(w.replicas))
+	for i := range w.replicas {
+		p := w.replicas[(first+i)%len(w.replicas)].reachable()
+		if p == nil {
+			continue
+		}
+		o, ok := p.host.Owner(p.host.Partition(group))
+		if !ok {
+			return nil // COORDINATOR_NOT_AVAILABLE
+		}
+		return w.replicas[o.NodeID-1]
+	}
+	return nil
+}
+
+// run lets the world live and returns what was violated, "" for nothing.
+func (w *world) run() string {
+	follow, stop := context.WithCancel(context.Background())
+	var followed sync.WaitGroup
+	followed.Go(func() { _ = w.log.Follow(follow, w.checker) })
+
+	for _, r := range w.replicas {
+		r.start()
+	}
+	for g := range w.groups {
+		for range w.plan.clients {
+			w.spawn(groupName(g))
+		}
+	}
+	w.active.Go(w.cleanup)
+	chaos, over := context.WithTimeout(w.ctx, w.chaos)
+	w.faults(chaos)
+	over()
+	w.note("the faults stop")
+	w.settle()
+	w.cancel()
+	w.active.Wait()
+	w.compare()
+	for _, r := range w.replicas {
+		r.shutdown()
+	}
+	stop()
+	followed.Wait()
+	w.log.Close()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.violation
+}
+
+// logger writes what the program under test logs into the history.
+func (w *world) logger(part string, node int32) *slog.Logger {
+	return slog.New(slog.NewTextHandler(historyWriter{w}, &slog.HandlerOptions{
+		Level: slog.LevelInfo,
+		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey && len(groups) == 0 {
+				return slog.Attr{}
+			}
+			return a
+		},
+	})).With("of", fmt.Sprintf("%s %d", part, node))
+}
+
+type historyWriter struct{ w *world }
+
+func (h historyWriter) Write(b []byte) (int, error) {
+	h.w.note("    %s", strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	ks := make([]K, 0, len(m))
+	for k := range m {
+		ks = append(ks, k)
+	}
+	slices.Sort(ks)
+	return ks
+}
