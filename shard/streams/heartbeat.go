@@ -134,10 +134,12 @@ func (b *beat) updatedMeta() *eventlog.Member {
 	m := *was
 	m.ClientID, m.ClientHost = b.env.ClientID, b.env.ClientHost
 	if req.InstanceID != nil {
-		m.InstanceID = req.InstanceID
+		instance := *req.InstanceID // the request stays the caller's
+		m.InstanceID = &instance
 	}
 	if req.RackID != nil {
-		m.RackID = req.RackID
+		rack := *req.RackID
+		m.RackID = &rack
 	}
 	const unchanged = -1
 	if req.RebalanceTimeoutMillis != unchanged {

@@ -4,8 +4,9 @@
 //
 //	oracle_test.go    the Java process: compiling, starting, one JSON line out, one in
 //	world_test.go     both sides behind one set of operations, and the comparison
-//	client_test.go    a member as a client would be: what it knows, what it may send
+//	canonical_test.go what is masked: orders of Java's hash maps
 //	topologies_test.go   topologies and topics to choose from
 //	random_test.go    random histories (rapid: a failing one is shrunk, and its seed printed)
-//	stories_test.go   histories that random ones do not reach often
+//	offsets_test.go   who may commit and fetch offsets
+//	stories_test.go   histories in which we differ from Kafka on purpose
 package differential

@@ -125,8 +125,10 @@ func (h *history) step() {
 		h.setStandbys(rapid.IntRange(0, 2).Draw(h.rt, "standbys"))
 	case k < 94:
 		h.failOver()
-	case k < 96:
+	case k < 95:
 		h.deleteGroup()
+	case k < 98:
+		h.offsets(c)
 	default:
 		h.describe()
 	}
