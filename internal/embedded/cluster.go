@@ -94,6 +94,7 @@ func open(ctx context.Context, cfg Config, data string) (*Cluster, error) {
 		}
 	}
 	c.auto = newAutoCreate(fake, cfg.Logger)
+	showConfigs(fake)
 	return c, nil
 }
 

@@ -211,3 +211,32 @@ func TestTopicsAreMadeOnDemandWithSeveralPartitions(t *testing.T) {
 		t.Errorf("brokers are %v, want one on the loopback interface", resp.Brokers)
 	}
 }
+
+// Java's admin client fails where the list is null.
+func TestCreateTopicsAnswersWithSettings(t *testing.T) {
+	ctx := testContext(t)
+	c, err := Open(ctx, Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	cl := client(t, kgo.SeedBrokers(c.Bootstrap()...))
+	for _, set := range []map[string]string{nil, {"retention.ms": "1000"}} {
+		topic := kmsg.NewCreateTopicsRequestTopic()
+		topic.Topic, topic.NumPartitions, topic.ReplicationFactor = fmt.Sprint("t", len(set)), 2, -1
+		for k, v := range set {
+			rc := kmsg.NewCreateTopicsRequestTopicConfig()
+			rc.Name, rc.Value = k, kmsg.StringPtr(v)
+			topic.Configs = append(topic.Configs, rc)
+		}
+		req := kmsg.NewPtrCreateTopicsRequest()
+		req.Topics = append(req.Topics, topic)
+		resp, err := req.RequestWith(ctx, cl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := resp.Topics[0]; r.ErrorCode != 0 || r.NumPartitions != 2 || len(r.Configs) != 1 {
+			t.Errorf("set %v: %+v", set, r)
+		}
+	}
+}

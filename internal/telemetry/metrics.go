@@ -25,8 +25,7 @@ type Metrics struct {
 func NewMetrics() (*Metrics, error) {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	e, err := otelprom.New(otelprom.WithRegisterer(r), otelprom.WithNamespace("streamkeeper"),
-		otelprom.WithoutScopeInfo(), otelprom.WithoutTargetInfo())
+	e, err := otelprom.New(otelprom.WithRegisterer(r), otelprom.WithoutScopeInfo(), otelprom.WithoutTargetInfo())
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
@@ -51,9 +50,12 @@ type Reading struct {
 // Read is a reading without attributes.
 func Read(v int64) []Reading { return []Reading{{Value: v}} }
 
-// Counter registers a counter that only grows; read is called at each scrape and must not block.
+// namespace begins the names of all our metrics.
+const namespace = "streamkeeper."
+
+// Counter registers a counter that only grows, named streamkeeper_NAME_total for Prometheus; read is called at each scrape and must not block.
 func (m *Metrics) Counter(name, help string, read func() []Reading) error {
-	c, err := m.meter.Int64ObservableCounter(name, metric.WithDescription(help))
+	c, err := m.meter.Int64ObservableCounter(namespace+name, metric.WithDescription(help))
 	if err != nil {
 		return fmt.Errorf("metric %s: %w", name, err)
 	}
@@ -62,7 +64,7 @@ func (m *Metrics) Counter(name, help string, read func() []Reading) error {
 
 // Gauge registers a value that goes up and down.
 func (m *Metrics) Gauge(name, help string, read func() []Reading) error {
-	g, err := m.meter.Int64ObservableGauge(name, metric.WithDescription(help))
+	g, err := m.meter.Int64ObservableGauge(namespace+name, metric.WithDescription(help))
 	if err != nil {
 		return fmt.Errorf("metric %s: %w", name, err)
 	}
