@@ -69,8 +69,8 @@ func checkApiVersions(req *kmsg.ApiVersionsRequest, clusterID *string, node int3
 //	8, 9           up to 9 where the cluster has 8: version 9 only adds the member epoch, which a streams group
 //	               needs, and a foreign group's request is sent on in version 8. Version 10 (topic ids) only where
 //	               the cluster has it; without it clients use names
-//	42             up to 3: it only adds an error message
-//	16             up to 5: own groups are answered here, and the types filter is applied to older clusters' lists
+//	42             up to 3 where the cluster has 2: version 3 only adds an error message
+//	16             up to 5 where the cluster has 4: the types filter is applied here, to a list without types
 //	others         as the cluster has them; those that are decoded at most as far as they can be
 //	unknown keys   dropped, as their headers can't be read
 func offered(up *versions, own bool) []kmsg.ApiVersionsResponseApiKey {
@@ -85,7 +85,7 @@ func offered(up *versions, own bool) []kmsg.ApiVersionsResponseApiKey {
 			if decodes(key) {
 				v.max = min(v.max, wire.MaxVersion(key))
 			}
-			v.max = max(v.max, raised(key, v.max))
+			v.max = raised(key, v.max)
 		}
 		if v.min > v.max {
 			continue
@@ -102,9 +102,9 @@ func raised(key, most int16) int16 {
 	switch {
 	case (key == offsetCommit || key == offsetFetch) && most == 8:
 		return 9
-	case key == deleteGroups:
+	case key == deleteGroups && most == 2:
 		return 3
-	case key == listGroups:
+	case key == listGroups && most == 4:
 		return 5
 	}
 	return most

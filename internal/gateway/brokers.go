@@ -71,6 +71,11 @@ func (bs *brokers) learn(list []endpoint, complete bool, now time.Time) error {
 			errs = append(errs, err)
 			continue
 		}
+		if e.host == bs.advertise && e.port == b.port {
+			// Forwarding there would come back here, over and over.
+			errs = append(errs, &LoopError{Broker: e.id, Addr: e.addr()})
+			continue
+		}
 		b.mu.Lock()
 		b.upstream = e
 		b.mu.Unlock()
@@ -120,6 +125,16 @@ func (e *PortError) Error() string {
 	return fmt.Sprintf("upstream broker %d would be reached at port %d (--broker-port-base %d + its id): %v: choose another --broker-port-base", e.Broker, e.Port, e.Base, e.Err)
 }
 func (e *PortError) Unwrap() error { return e.Err }
+
+// LoopError says that the cluster advertises the gateway's port for a broker as the broker's own.
+type LoopError struct {
+	Broker int32
+	Addr   string
+}
+
+func (e *LoopError) Error() string {
+	return fmt.Sprintf("the cluster says that broker %d is at %s, which is streamkeeper's port for it: the broker's advertised.listeners must name the broker itself", e.Broker, e.Addr)
+}
 
 func (bs *brokers) listen(id int32) (net.Listener, error) {
 	port := 0

@@ -294,6 +294,7 @@ func (c *conn) takeProduce(h wire.Header, n int) error {
 		c.g.warn("log topic", "write to the log topic refused", "peer", c.client.conn.RemoteAddr().String(), "api", "Produce")
 	}
 	if p.acks == 0 {
+		u.lastUse = time.Now()
 		return nil
 	}
 	s := &slot{header: h, up: u, upVersion: h.Version, mode: respondProduce}
@@ -356,14 +357,16 @@ func (c *conn) carryOut(rq *request, p plan) error {
 			return err
 		}
 		s.up, s.upVersion, s.mode, s.rewrite = u, rq.Version, respondSplice, p.rewrite
-		switch most := u.versions.max(rq.Key); {
-		case p.up != nil, rq.Version > most && most >= 0:
-			up := p.up
+		if most := u.versions.max(rq.Key); rq.Version > most && rq.Version <= raised(rq.Key, most) {
+			s.upVersion = most // offered by us, unknown there
+		}
+		switch up := p.up; {
+		case up != nil, s.upVersion != rq.Version:
 			if up == nil {
 				up = rq.msg
 			}
-			up.SetVersion(min(rq.Version, most))
-			s.upVersion, s.mode = up.GetVersion(), respondDecoded
+			up.SetVersion(s.upVersion)
+			s.mode = respondDecoded
 			if _, err := u.w.Write(wire.AppendRequest(nil, rq.CorrelationID, rq.ClientID, up)); err != nil {
 				return refuse("upstream", fmt.Errorf("send to %v: %w", u.to, err))
 			}

@@ -439,11 +439,8 @@ func TestCloseAnswersWhatWasAccepted(t *testing.T) {
 	}
 	<-entered
 	<-entered
-	closed := make(chan struct{})
-	go func() {
-		g.Close(context.Background())
-		close(closed)
-	}()
+	closed := make(chan error, 1)
+	go func() { closed <- g.Close(context.Background()) }()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := idle.ReceiveRaw(ctx); !errors.Is(err, io.EOF) {
@@ -459,7 +456,9 @@ func TestCloseAnswersWhatWasAccepted(t *testing.T) {
 	if _, err := cl.ReceiveRaw(ctx); !errors.Is(err, io.EOF) {
 		t.Errorf("afterwards: %v", err)
 	}
-	<-closed
+	if err := <-closed; err != nil {
+		t.Errorf("Close: %v", err)
+	}
 	if _, err := net.Dial("tcp", g.Addr().String()); err == nil {
 		t.Error("the gateway still listens")
 	}
@@ -491,13 +490,13 @@ func TestCloseDoesNotWaitForEver(t *testing.T) {
 		}
 	}
 	<-entered
-	done := make(chan struct{})
-	go func() {
-		g.Close(context.Background())
-		close(done)
-	}()
+	done := make(chan error, 1)
+	go func() { done <- g.Close(context.Background()) }()
 	select {
-	case <-done:
+	case err := <-done:
+		if err == nil || err.Error() != "1 connections were closed with answers due" {
+			t.Errorf("Close: %v", err)
+		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("Close hangs")
 	}

@@ -114,6 +114,12 @@ func New(cfg Config) (*Gateway, error) {
 		g.ln.Close()
 		return nil, err
 	}
+	for _, e := range g.upstreams { // every connection would make another one
+		if e.addr() == g.ln.Addr().String() || e.addr() == g.self.addr() {
+			g.ln.Close()
+			return nil, fmt.Errorf("--bootstrap-servers: %s is streamkeeper's own address; name brokers of the cluster", e.addr())
+		}
+	}
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	g.wg.Add(1)
 	go g.accept(g.ln, listener{id: cfg.NodeID})
@@ -177,18 +183,25 @@ func (g *Gateway) BrokerAddr(id int32) (addr string, ok bool) {
 	return e.addr(), ok
 }
 
-// Run follows the cluster's brokers until ctx ends or Close is called, then closes the gateway. The listeners serve
-// from New on.
+// Run follows the cluster's brokers until ctx ends or Close is called. When ctx ends it closes the gateway and returns
+// Close's error. The listeners serve from New on.
 func (g *Gateway) Run(ctx context.Context) error {
 	g.wg.Add(1)
 	g.follow(ctx)
 	g.wg.Done()
-	return g.Close(context.WithoutCancel(ctx))
+	select {
+	case <-g.done: // whoever closes it hears how that went
+		return nil
+	default:
+		return g.Close(context.WithoutCancel(ctx))
+	}
 }
 
 // Close stops listening, answers the requests that were accepted within the drain time-out (or until ctx ends), and
-// closes all connections. It returns when nothing of the gateway runs any more.
+// closes all connections. It returns when nothing of the gateway runs any more; the error says how many connections
+// were cut off with answers due. Later calls wait for the first.
 func (g *Gateway) Close(ctx context.Context) error {
+	var cut int
 	g.closing.Do(func() {
 		close(g.done)
 		g.draining.Store(true)
@@ -201,11 +214,22 @@ func (g *Gateway) Close(ctx context.Context) error {
 		g.mu.Unlock()
 		ctx, cancel := context.WithTimeout(ctx, g.limits.DrainTimeout)
 		defer cancel()
-		context.AfterFunc(ctx, g.stop)
+		over := make(chan struct{})
+		stop := context.AfterFunc(ctx, func() {
+			defer close(over)
+			cut = g.connections()
+			g.stop()
+		})
 		g.wg.Wait()
+		if !stop() {
+			<-over
+		}
 		g.stop()
 	})
 	g.wg.Wait()
+	if cut > 0 {
+		return fmt.Errorf("%d connections were closed with answers due", cut)
+	}
 	return nil
 }
 

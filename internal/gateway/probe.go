@@ -22,7 +22,8 @@ func (g *Gateway) firstProbe() error {
 		err := g.probe(ctx)
 		var port *PortError
 		var id *NodeIDError
-		if err == nil || errors.As(err, &port) || errors.As(err, &id) {
+		var loop *LoopError
+		if err == nil || errors.As(err, &port) || errors.As(err, &id) || errors.As(err, &loop) {
 			return err
 		}
 		select {

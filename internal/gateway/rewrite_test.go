@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -78,6 +80,40 @@ func TestMetadataShowsTheGatewayEverywhere(t *testing.T) {
 	}
 	if g.logTopicID() == [16]byte{} {
 		t.Error("the log topic's id is not known")
+	}
+}
+
+// Captured FindCoordinator answers of a real broker (node 1 at 127.0.0.1:19392): rewriting changes the port's four
+// bytes and nothing else, and an answer without a coordinator not at all.
+func TestCapturedCoordinatorsAreRewrittenByteForByte(t *testing.T) {
+	up := startScripted(t, "127.0.0.1:0", nil)
+	g, _ := start(t, newService(), []string{up.addr()})
+	here, _ := g.brokers.advertised(1)
+	named := 0
+	for _, c := range readCapture(t, "testdata/wire-old-3.9-plain.jsonl.gz") {
+		if c.Dir != "resp" || c.APIKey != findCoordinator {
+			continue
+		}
+		id, body, err := wire.ParseResponseHeader(c.APIKey, c.APIVersion, c.frame)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := wire.ParseResponse(c.APIKey, c.APIVersion, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rewriteFindCoordinator(g, resp)
+		there := binary.BigEndian.AppendUint32([]byte("127.0.0.1"), 19392)
+		want := bytes.ReplaceAll(c.frame, there, binary.BigEndian.AppendUint32([]byte("127.0.0.1"), uint32(here.port)))
+		if !bytes.Equal(want, c.frame) {
+			named++
+		}
+		if got := wire.AppendResponse(nil, id, resp)[4:]; !bytes.Equal(got, want) {
+			t.Errorf("% x\nbecame\n% x, want\n% x", c.frame, got, want)
+		}
+	}
+	if named == 0 {
+		t.Error("no captured answer names a coordinator")
 	}
 }
 
@@ -251,6 +287,11 @@ func TestBrokerWithoutAPortIsLeftOut(t *testing.T) {
 
 func TestSettingsThatCannotWork(t *testing.T) {
 	up := startScripted(t, "127.0.0.1:0", nil)
+	port, err := kafkatest.ReservePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := strconv.Itoa(port)
 	ok := Config{Listen: "127.0.0.1:0", NodeID: testNode, Upstream: []string{up.addr()}, Service: newService()}
 	for _, c := range []struct {
 		change func(*Config)
@@ -263,6 +304,7 @@ func TestSettingsThatCannotWork(t *testing.T) {
 		{func(c *Config) { c.Upstream = nil }, "--bootstrap-servers is empty"},
 		{func(c *Config) { c.Upstream = []string{"host"} }, `--bootstrap-servers: "host" is not host:port`},
 		{func(c *Config) { c.Upstream = []string{"host:0"} }, `"host:0" is not host:port`},
+		{func(c *Config) { c.Listen, c.Upstream = "127.0.0.1:"+own, []string{"127.0.0.1:" + own} }, "is streamkeeper's own address"},
 		{func(c *Config) { c.NodeID = -5 }, "--node-id -5 is negative"},
 		{func(c *Config) { c.NodeID = 1 }, "the upstream cluster has a node 1, which is this replica's --node-id"},
 		{func(c *Config) { c.Service = nil }, "no coordinator.Service"},
@@ -276,6 +318,20 @@ func TestSettingsThatCannotWork(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q", err, c.want)
 		}
+	}
+}
+
+// A cluster whose brokers advertise the gateway's ports for themselves would send it round in circles.
+func TestClusterThatAdvertisesTheGateway(t *testing.T) {
+	base, err := kafkatest.ReservePorts(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := startScripted(t, "127.0.0.1:0", nil)
+	up.change(func(s *scripted) { s.port = int32(base + 1) })
+	_, err = New(Config{Listen: "127.0.0.1:0", NodeID: testNode, Upstream: []string{up.addr()}, Service: newService(), BrokerPortBase: base})
+	if want := "advertised.listeners must name the broker itself"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Fatalf("%v, want %q", err, want)
 	}
 }
 

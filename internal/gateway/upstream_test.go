@@ -179,7 +179,9 @@ func (s *scripted) metadata(req kmsg.Request) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.MetadataResponse)
 	resp.ClusterID = kmsg.StringPtr("scripted")
 	b := kmsg.NewMetadataResponseBroker()
+	s.mu.Lock()
 	b.NodeID, b.Host, b.Port = 1, "127.0.0.1", s.port
+	s.mu.Unlock()
 	resp.Brokers = append(resp.Brokers, b)
 	for _, t := range req.(*kmsg.MetadataRequest).Topics {
 		rt := kmsg.NewMetadataResponseTopic()

@@ -15,8 +15,16 @@ import (
 	"streamkeeper/internal/wire"
 )
 
-// capturedVersions returns what a real broker answered to ApiVersions version 4.
-func capturedVersions(t *testing.T, file string) *kmsg.ApiVersionsResponse {
+// captured is a frame between a real client and a real broker.
+type captured struct {
+	Dir                string // "req" or "resp"
+	APIKey, APIVersion int16
+	Corr               int32
+	Hex                string
+	frame              []byte // without length prefix
+}
+
+func readCapture(t *testing.T, file string) []captured {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
@@ -29,23 +37,28 @@ func capturedVersions(t *testing.T, file string) *kmsg.ApiVersionsResponse {
 	}
 	lines := bufio.NewScanner(z)
 	lines.Buffer(nil, 16<<20)
+	var all []captured
 	for lines.Scan() {
-		var c struct {
-			Dir                string
-			APIKey, APIVersion int16
-			Hex                string
-		}
+		var c captured
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
 			t.Fatal(err)
 		}
+		if c.frame, err = hex.DecodeString(c.Hex); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// capturedVersions returns what a real broker answered to ApiVersions version 4.
+func capturedVersions(t *testing.T, file string) *kmsg.ApiVersionsResponse {
+	t.Helper()
+	for _, c := range readCapture(t, file) {
 		if c.Dir != "resp" || c.APIKey != apiVersions {
 			continue
 		}
-		frame, err := hex.DecodeString(c.Hex)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := parseApiVersions(c.APIVersion, frame)
+		resp, err := parseApiVersions(c.APIVersion, c.frame)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,6 +118,7 @@ func TestVersionsAreRaisedOnlyWhereTheyAreConverted(t *testing.T) {
 		{"OffsetFetch of 4.x", offsetFetch, 1, 10, "1-10"},
 		{"OffsetFetch with one group only", offsetFetch, 0, 7, "0-7"},
 		{"ListGroups of 2.6 to 3.7", listGroups, 0, 4, "0-5"},
+		{"ListGroups without a states filter", listGroups, 0, 3, "0-3"},
 		{"Metadata of a future broker", metadata, 0, 99, "0-13"},
 		{"Fetch of a future broker", fetch, 4, 99, "4-18"},
 		{"Fetch that only knows versions we can't walk", fetch, 98, 99, ""},
