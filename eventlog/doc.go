@@ -10,4 +10,19 @@
 // records of one Append call are adjacent, in one batch, and become visible together. Fencing: a writer holds
 // a claim (a producer id and epoch of the cluster's); once a later claim's ownership record is in the log the
 // cluster refuses the older writer, and readers void what slipped through (see Fence).
+//
+// The network side, file by file:
+//
+//	log.go        the contracts: Log, Writer, Follower, and what their errors mean
+//	kafka.go      Kafka: opening, closing, asking the leader of a partition
+//	topic.go      the topic: made where it is missing, checked at every start
+//	leaders.go    who leads each partition; a topic that is no longer the same
+//	claim.go      claims and their renewal; proof.go: is there a fence at all?
+//	appender.go   the Writer of one partition: queue, the batch under way, outcomes
+//	sender.go     one Produce request at a time for all partitions of a broker
+//	batch.go      record batches, written; fetch.go: read
+//	tail.go       reading a partition: where to begin, what was cut off, errors of the follower
+//	fetcher.go    one Fetch request at a time for all partitions of a broker
+//	calls.go      Done functions, called one after the other
+//	fake*.go      Fake: the log in memory for tests
 package eventlog

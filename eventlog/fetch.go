@@ -104,7 +104,8 @@ func (k *Kafka) scan(ctx context.Context, p int32, from, to int64, f func(Entry)
 type chunk struct {
 	entries []Entry
 	next    int64 // the offset after the last whole batch, also where compaction has emptied it
-	epoch   int32 // leader epoch of that batch; EpochNone: there was none
+	epoch   int32 // leader epoch of that batch
+	batches int   // that were read
 }
 
 // decodeBatches reads the record batches in b. Entries before offset from (the first batch may begin before it) are left
@@ -133,7 +134,7 @@ func decodeBatches(b []byte, from int64, d kgo.Decompressor) (chunk, error) {
 
 // unless is the error, unless something was read before it.
 func (c chunk) unless(err error) (chunk, error) {
-	if c.epoch != EpochNone {
+	if c.batches > 0 {
 		return c, nil
 	}
 	return c, err
@@ -187,6 +188,7 @@ func (c *chunk) decodeBatch(b []byte, from int64, d kgo.Decompressor) error {
 	if len(records) > 0 {
 		return fmt.Errorf("%w: offset %d: %d bytes after the last record", errBatch, first, len(records))
 	}
+	c.batches++
 	c.entries, c.next, c.epoch = entries, last+1, int32(be.Uint32(b[12:]))
 	return nil
 }

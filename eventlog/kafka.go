@@ -68,6 +68,7 @@ type Kafka struct {
 	leaders  *leaders
 	calls    *calls
 	fence    fenceProof
+	sent     func(batches int) // told of every Produce request, if set: for measurements
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
@@ -86,15 +87,12 @@ func OpenKafka(ctx context.Context, cfg KafkaConfig) (*Kafka, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	options := append([]kgo.Opt{
-		kgo.SeedBrokers(cfg.SeedBrokers...),
-		kgo.RequestTimeoutOverhead(requestOverhead),
-		kgo.ConnIdleTimeout(connectionIdle),
-		kgo.RequiredAcks(kgo.AllISRAcks()),
-	}, cfg.ClientOptions...)
-	if len(cfg.SeedBrokers) == 0 {
-		options = options[1:]
+	options := []kgo.Opt{kgo.RequestTimeoutOverhead(requestOverhead), kgo.ConnIdleTimeout(connectionIdle)}
+	if len(cfg.SeedBrokers) > 0 {
+		options = append(options, kgo.SeedBrokers(cfg.SeedBrokers...))
 	}
+	options = append(options, cfg.ClientOptions...)
+	options = append(options, kgo.RequiredAcks(kgo.AllISRAcks())) // kgo puts its own setting into our requests
 	client, err := kgo.NewClient(options...)
 	if err != nil {
 		return nil, fmt.Errorf("client of the log's cluster: %w", err)

@@ -111,7 +111,8 @@ type Log interface {
 }
 
 // Done tells the outcome of an append: the offset of its first record, or why it is not in the log as far as
-// this writer will ever know. It is called exactly once per append, in the order of the appends, and must not block.
+// this writer will ever know (with ErrFenced, ErrOutcomeUnknown and ErrClosed it may be there all the same). It is called
+// exactly once per append, in the order of the appends, never from within Append, and must not block.
 type Done func(offset int64, err error)
 
 // Writer appends to one partition under one claim. Its methods do not block, but for those with a context.
@@ -125,6 +126,7 @@ type Writer interface {
 	Append(timestamp int64, recs []Raw, done Done)
 	// Barrier calls done when a batch that was sent after this call is acknowledged; where nothing is waiting to be sent
 	// the ownership record is written again. It proves that no other claim was in the log at some moment after the call.
+	// Its offset is that of one of the batch's records.
 	Barrier(done Done)
 	// Backlog is the number of bytes that wait to be acknowledged.
 	Backlog() int

@@ -40,19 +40,20 @@ func (k *Kafka) firstClaim(ctx context.Context, p int32, o Ownership, prev *Owne
 		return a, proof{proven: true}, nil
 	case err == nil:
 		err = fmt.Errorf("%w: %s-%d accepted epoch %d of producer id %d after epoch %d", ErrFenceUnproven, k.id.Topic, p, c.ProducerEpoch-1, c.ProducerID, c.ProducerEpoch)
-		a.die1(err)
+		a.end(err)
 		return nil, proof{err: err}, err
-	case retriable(err) || ctx.Err() != nil:
+	case retriable(err) || errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
 		a.Close()
 		return nil, proof{}, err
 	default:
 		err = fmt.Errorf("%w: %s-%d refused epoch %d of producer id %d for another reason: %w", ErrFenceUnproven, k.id.Topic, p, c.ProducerEpoch-1, c.ProducerID, err)
-		a.die1(err)
+		a.end(err)
 		return nil, proof{err: err}, err
 	}
 }
 
-func (a *appender) die1(err error) {
+// end is die for those who don't hold a.mu.
+func (a *appender) end(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.die(err)
@@ -60,6 +61,8 @@ func (a *appender) die1(err error) {
 
 // probe repeats c's ownership record under the epoch before and returns the leader's answer.
 func (k *Kafka) probe(ctx context.Context, c Claim, o Ownership) error {
+	ctx, cancel := context.WithTimeout(ctx, k.cfg.AppendDeadline)
+	defer cancel()
 	o.Claim = c.Generation
 	op := operation{time.Now().UnixMilli(), []Raw{ownershipRaw(o)}}
 	once := &probeParcel{

@@ -30,8 +30,10 @@ type parcel interface {
 }
 
 const (
-	// produceTimeout is how long the broker waits for the replicas before it answers REQUEST_TIMED_OUT.
-	produceTimeout = 5 * time.Second
+	// produceTimeout is how long the broker waits for the replicas before it answers REQUEST_TIMED_OUT for those partitions
+	// that still wait. Their batches are repeated, which goes on with the waiting; the others were kept from their answer
+	// by them, so it is short.
+	produceTimeout = 1500 * time.Millisecond
 	// requestBytesMax keeps a request far below socket.request.max.bytes (100 MiB); what is left goes with the next.
 	requestBytesMax = 16 << 20
 	// lingerMax is how long a request waits for partitions that were in the one before: their owners are being told of
@@ -176,6 +178,9 @@ func (s *sender) send(ctx context.Context, loads []load, records int) {
 	}
 	resp, err := request[*kmsg.ProduceResponse](ctx, s.k, s.node, req)
 	s.batches, s.answered = len(loads), time.Now()
+	if s.k.sent != nil {
+		s.k.sent(len(loads))
+	}
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
 		s.k.leaders.refresh()

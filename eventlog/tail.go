@@ -175,7 +175,7 @@ func (pt *partitionTail) take(answer kmsg.FetchResponseTopicPartition) error {
 		return err
 	}
 	b := Batch{Entries: got.entries, Next: got.next, LeaderEpoch: got.epoch, HighWatermark: answer.HighWatermark, LogStart: answer.LogStartOffset}
-	if got.epoch == EpochNone {
+	if got.batches == 0 {
 		b.LeaderEpoch = pt.pos.LeaderEpoch
 		switch {
 		case len(answer.RecordBatches) > 0:
