@@ -85,6 +85,7 @@ type apply struct {
 	after     checkpoint
 	persisted time.Time        // the time at the end that is stored
 	owners    []eventlog.Owner // ownership records that count, in order
+	voids     []Void           // those with a key that can be read, in order
 	pending   int              // number of pending offsets
 	logIDSeen bool
 	counts    countsOf
@@ -125,7 +126,7 @@ func (a *apply) entry(e *eventlog.Entry) error {
 		return a.ownership(e)
 	}
 	if a.after.fence.Void(*e) {
-		a.counts.void++
+		a.void(e, k, err)
 		return nil
 	}
 	if errors.Is(err, eventlog.ErrUnknownType) {
@@ -139,7 +140,7 @@ func (a *apply) entry(e *eventlog.Entry) error {
 		return a.offset(e, k)
 	}
 	if e.Transactional { // nobody writes these in a transaction; Kafka's coordinator would take them as plain
-		a.counts.void++
+		a.void(e, k, nil)
 		return nil
 	}
 	var v eventlog.Value
@@ -155,10 +156,25 @@ func (a *apply) entry(e *eventlog.Entry) error {
 		}
 	}
 	if v == nil {
-		return a.batch.Delete(recordKey(a.part.p, k), nil)
+		return storage(a.batch.Delete(recordKey(a.part.p, k), nil))
 	}
 	a.value = recordValue(a.value[:0], e.Offset, e.Value)
-	return a.batch.Set(recordKey(a.part.p, k), a.value, nil)
+	return storage(a.batch.Set(recordKey(a.part.p, k), a.value, nil))
+}
+
+// Void is a record that does not count (design D4). It is not in the projection, but compaction takes it for the latest
+// of its key; so the owner of the partition appends what is right.
+type Void struct {
+	Offset int64
+	Key    eventlog.Key
+}
+
+// void drops an entry. err is what was wrong with its key.
+func (a *apply) void(e *eventlog.Entry, k eventlog.Key, err error) {
+	a.counts.void++
+	if err == nil {
+		a.voids = append(a.voids, Void{e.Offset, k})
+	}
 }
 
 // topology keeps the index of topics in step with a record of type 23, which is about to be replaced by t, or to go if
@@ -213,6 +229,14 @@ func topicsOf(t *eventlog.Topology) map[string]struct{} {
 type storageError struct{ error }
 
 func (e storageError) Unwrap() error { return e.error }
+
+// storage marks err, if there is one, as one of the store.
+func storage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return storageError{err}
+}
 
 // finish puts the position into the batch and commits it.
 func (a *apply) finish(b eventlog.Batch, refused *refusal, now time.Time) error {
@@ -289,6 +313,12 @@ func (s *Store) publish(a *apply, b eventlog.Batch, refused *refusal, now time.T
 		s.remember(a.e, o)
 		for _, f := range s.onOwner {
 			f(part.p, o)
+		}
+	}
+	if a.counts.void > 0 {
+		s.logger.Warn("projection: records of a former owner, or of a transaction under it, are void", "partition", part.p, "records", a.counts.void, "before", next)
+		for _, f := range s.onVoid {
+			f(part.p, a.voids)
 		}
 	}
 	if moved {

@@ -139,6 +139,13 @@ func TestVoidRecordsAreDroppedUnread(t *testing.T) {
 	inTransaction := groupEntry(7, "t")
 	inTransaction.ProducerID, inTransaction.Transactional, inTransaction.Headers = 99, true, header(0)
 	tombstone := owned(eventlog.Entry{Offset: 8, Key: []byte("\x7d\x00")}, 7, 1)
+	var voids []Void
+	s.OnVoid(func(p int32, v []Void) {
+		if p != 1 || s.Applied(1) != 10 {
+			t.Errorf("told for partition %d, applied %d", p, s.Applied(1))
+		}
+		voids = append(voids, v...)
+	})
 	must(t, s.Batch(1, eventlog.Batch{
 		Entries: []eventlog.Entry{
 			ownershipEntry(0, eventlog.Ownership{NodeID: 1, ProducerID: 7, ProducerEpoch: 1, Claim: -1}),
@@ -153,6 +160,11 @@ func TestVoidRecordsAreDroppedUnread(t *testing.T) {
 	}
 	if o, _ := s.Owner(1); o.NodeID != 1 {
 		t.Errorf("owner %+v", o)
+	}
+	group := func(g string) eventlog.Key { return eventlog.Key{Type: eventlog.TypeGroup, Group: g} }
+	ownership := eventlog.Key{Type: eventlog.TypeOwnership}
+	if want := []Void{{2, group("void")}, {3, group("g")}, {6, ownership}, {7, group("t")}, {8, ownership}}; !reflect.DeepEqual(voids, want) {
+		t.Errorf("told of %+v, want %+v", voids, want)
 	}
 }
 

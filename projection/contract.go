@@ -10,7 +10,8 @@ type Stored struct {
 	Record eventlog.Record
 }
 
-// Reader is what shards read; *Store is one.
+// Reader is what shards read; *Store is one. While a partition is read again after a rebuild, the reads of its records
+// fail with ErrLoading: what is there is a part. (Err does not: it passes.)
 type Reader interface {
 	// Applied is the first offset of p that is not applied yet.
 	Applied(p int32) int64

@@ -171,6 +171,8 @@ func TestASickDiskIsReplaced(t *testing.T) {
 			d := newSickDisk()
 			s := openSick(t, d)
 			must(t, s.Batch(1, groupsBatch(0, "a", "b")))
+			claim(t, s, 0, time.Now(), 4, "four:1")
+			claim(t, s, 0, time.Now(), 5, "five:1")
 			d.writes(c.files, syscall.EIO)
 			startFlush(t, s)
 			until(t, "the store breaks", func() bool { return s.Err(1) != nil })
@@ -195,6 +197,9 @@ func TestASickDiskIsReplaced(t *testing.T) {
 			must(t, s.Close())
 			s = openSick(t, d)
 			wantGroups(t, s, 1, "a", "b", "c")
+			if n := addresses(s); len(n) != 2 { // which the log does not have any more
+				t.Errorf("replicas %v", n)
+			}
 			must(t, s.Close())
 		})
 	}

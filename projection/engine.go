@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,10 +18,9 @@ import (
 // where Pebble would end the process. A broken one is replaced by an empty one (Store.renew), and goes away when its
 // last reader is done.
 //
-// There is no write-ahead log. A commit goes into memory alone, so it can't fail on a sick disk, where Pebble would end the
-// process; and what was not flushed when the process is killed is read from the log again, which is flushInterval of
-// records at most. (Measured: a restart after a kill takes the same time with and without; a commit takes less than half
-// of the time without.)
+// There is no write-ahead log. It would not make a commit slower (2 to 3 µs with and without, as measured), but Pebble ends
+// the process when it can't write it. A commit without one goes into memory alone and can't fail on a sick disk. What was
+// not flushed when the process is killed is read from the log again: flushInterval of records at most, some 400,000 a second.
 type engine struct {
 	number int // increases with each replacement
 	dir    string
@@ -273,6 +273,9 @@ func (e *engine) destroy() {
 type pebbleLogger struct{ e *engine }
 
 func (l pebbleLogger) Infof(format string, args ...any) {
+	if !l.e.logger.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
 	l.e.logger.Debug("pebble: " + fmt.Sprintf(format, args...))
 }
 

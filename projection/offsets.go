@@ -33,21 +33,13 @@ func (a *apply) offset(e *eventlog.Entry, k eventlog.Key) error {
 		if err := a.dropPending(k); err != nil {
 			return storageError{err}
 		}
-		return a.batch.Delete(recordKey(a.part.p, k), nil)
+		return storage(a.batch.Delete(recordKey(a.part.p, k), nil))
 	}
 	a.value = recordValue(a.value[:0], e.Offset, value)
 	if !e.Transactional {
-		return a.batch.Set(recordKey(a.part.p, k), a.value, nil)
+		return storage(a.batch.Set(recordKey(a.part.p, k), a.value, nil))
 	}
 	return storage(a.setPending(k, e.ProducerID, a.value))
-}
-
-// storage marks err, if there is one, as one of the store.
-func storage(err error) error {
-	if err == nil {
-		return nil
-	}
-	return storageError{err}
 }
 
 func (a *apply) setPending(k eventlog.Key, producerID int64, value []byte) error {

@@ -25,7 +25,7 @@ const logIDBytesMax = 255
 func (a *apply) ownership(e *eventlog.Entry) error {
 	if e.Value == nil { // nobody deletes them; the last claim stands
 		a.after.fence.Void(*e)
-		a.counts.void++
+		a.void(e, eventlog.Key{Type: eventlog.TypeOwnership}, nil)
 		return nil
 	}
 	v, err := eventlog.DecodeValue(eventlog.TypeOwnership, e.Value)
@@ -37,7 +37,7 @@ func (a *apply) ownership(e *eventlog.Entry) error {
 		return err
 	}
 	if !a.after.fence.Observe(*e, o) {
-		a.counts.void++
+		a.void(e, eventlog.Key{Type: eventlog.TypeOwnership}, nil)
 		return nil
 	}
 	generation, _ := a.after.fence.Generation()

@@ -104,6 +104,15 @@ func (s *Store) OnOwner(f func(p int32, o eventlog.Owner)) {
 	s.onOwner = append(s.onOwner, f)
 }
 
+// OnVoid calls f after void records were dropped, in the order of the log, so that the owner of the partition can repair
+// their keys. The same ones are told again after a rebuild. f must not block, nor keep voids. Register before the tail
+// runs.
+func (s *Store) OnVoid(f func(p int32, voids []Void)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onVoid = append(s.onVoid, f)
+}
+
 // Wait returns when everything of p below offset is applied. It gives up when ctx ends, when the store is closed, and
 // when p can't be read (eventlog.ErrRefused).
 func (s *Store) Wait(ctx context.Context, p int32, offset int64) error {
