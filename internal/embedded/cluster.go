@@ -77,7 +77,7 @@ func open(ctx context.Context, cfg Config, data string) (*Cluster, error) {
 	}
 	fake, err := kfake.NewCluster(
 		kfake.NumBrokers(1), kfake.ClusterID(id), kfake.DataDir(data), kfake.SyncWrites(),
-		kfake.DefaultNumPartitions(defaultPartitions),
+		kfake.DefaultNumPartitions(defaultPartitions), kfake.MaxVersions(versions()),
 		kfake.WithLogger(logger{cfg.Logger}))
 	if err != nil {
 		return nil, err
@@ -93,8 +93,8 @@ func open(ctx context.Context, cfg Config, data string) (*Cluster, error) {
 			cfg.Logger.Info("transactions that were open when the process was killed are aborted", "partitions", aborted)
 		}
 	}
+	foldTypes(fake)
 	c.auto = newAutoCreate(fake, cfg.Logger)
-	showConfigs(fake)
 	return c, nil
 }
 

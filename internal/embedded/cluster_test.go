@@ -212,31 +212,52 @@ func TestTopicsAreMadeOnDemandWithSeveralPartitions(t *testing.T) {
 	}
 }
 
-// Java's admin client fails where the list is null.
-func TestCreateTopicsAnswersWithSettings(t *testing.T) {
+// Java's admin client can't read kfake's newest answers to some requests; it must be offered others.
+func TestVersionsAreThoseThatJavaReads(t *testing.T) {
 	ctx := testContext(t)
 	c, err := Open(ctx, Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	cl := client(t, kgo.SeedBrokers(c.Bootstrap()...))
-	for _, set := range []map[string]string{nil, {"retention.ms": "1000"}} {
-		topic := kmsg.NewCreateTopicsRequestTopic()
-		topic.Topic, topic.NumPartitions, topic.ReplicationFactor = fmt.Sprint("t", len(set)), 2, -1
-		for k, v := range set {
-			rc := kmsg.NewCreateTopicsRequestTopicConfig()
-			rc.Name, rc.Value = k, kmsg.StringPtr(v)
-			topic.Configs = append(topic.Configs, rc)
+	resp, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, client(t, kgo.SeedBrokers(c.Bootstrap()...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	offered := map[int16]int16{}
+	for _, k := range resp.ApiKeys {
+		offered[k.ApiKey] = k.MaxVersion
+	}
+	if v, ok := offered[kmsg.DescribeTopicPartitions.Int16()]; ok {
+		t.Errorf("DescribeTopicPartitions is offered up to %d", v)
+	}
+	for key, want := range map[kmsg.Key]int16{kmsg.CreateTopics: createTopicsMax, kmsg.Produce: 13, kmsg.Metadata: 13, kmsg.OffsetFetch: 10} {
+		if got := offered[key.Int16()]; got != want {
+			t.Errorf("%s is offered up to %d, want %d", key.Name(), got, want)
 		}
-		req := kmsg.NewPtrCreateTopicsRequest()
-		req.Topics = append(req.Topics, topic)
-		resp, err := req.RequestWith(ctx, cl)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r := resp.Topics[0]; r.ErrorCode != 0 || r.NumPartitions != 2 || len(r.Configs) != 1 {
-			t.Errorf("set %v: %+v", set, r)
-		}
+	}
+}
+
+func TestGroupsAreListedByTypeInAnyCase(t *testing.T) {
+	ctx := testContext(t)
+	c, err := Open(ctx, Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := client(t, kgo.SeedBrokers(c.Bootstrap()...), kgo.DefaultProduceTopic("t"), kgo.AllowAutoTopicCreation()).
+		ProduceSync(ctx, kgo.StringRecord("v")).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	member := client(t, kgo.SeedBrokers(c.Bootstrap()...), kgo.ConsumerGroup("g"), kgo.ConsumeTopics("t"),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err := member.PollFetches(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	req := kmsg.NewPtrListGroupsRequest()
+	req.TypesFilter = []string{"Classic"}
+	resp, err := req.RequestWith(ctx, member)
+	if err != nil || len(resp.Groups) != 1 || resp.Groups[0].Group != "g" {
+		t.Errorf("%+v, %v", resp, err)
 	}
 }

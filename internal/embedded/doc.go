@@ -4,6 +4,6 @@
 //	cluster.go       the cluster: directory, lock, settings
 //	lock_*.go        one process per directory
 //	autocreate.go    topics that clients ask for
-//	createtopics.go  an answer that Java's admin client can read
+//	quirks.go        what Java's admin client needs and kfake does otherwise
 //	cure.go          what kfake does not do after a kill: abort markers for transactions that were open
 package embedded
