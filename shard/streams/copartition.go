@@ -22,12 +22,8 @@ func (c *counting) copartition() error {
 		}
 	}
 	for _, s := range c.t.sorted {
-		for i, group := range s.CopartitionGroups {
-			names, err := copartitioned(s, i, group)
-			if err != nil {
-				return err
-			}
-			if err := c.copartitionGroup(names, fixed, internal); err != nil {
+		for _, group := range s.CopartitionGroups {
+			if err := c.copartitionGroup(copartitioned(s, group), fixed, internal); err != nil {
 				return err
 			}
 		}
@@ -35,22 +31,21 @@ func (c *counting) copartition() error {
 	return nil
 }
 
-// copartitioned resolves the indexes of a copartition group, ascending by name.
-func copartitioned(s *eventlog.Subtopology, n int, group eventlog.CopartitionGroup) ([]string, error) {
+// copartitioned resolves the indexes of a copartition group, ascending by name. Validate checked them; in a log of another
+// writer those that name nothing are passed over.
+func copartitioned(s *eventlog.Subtopology, group eventlog.CopartitionGroup) []string {
 	var names []string
 	for _, i := range group.SourceTopics {
-		if i < 0 || int(i) >= len(s.SourceTopics) {
-			return nil, refuse(codeStreamsInvalidTopology, "Copartition group %d of subtopology %s refers to source topic %d of %d.", n, s.SubtopologyID, i, len(s.SourceTopics))
+		if i >= 0 && int(i) < len(s.SourceTopics) {
+			names = append(names, s.SourceTopics[i])
 		}
-		names = append(names, s.SourceTopics[i])
 	}
 	for _, i := range group.RepartitionSourceTopics {
-		if i < 0 || int(i) >= len(s.RepartitionSourceTopics) {
-			return nil, refuse(codeStreamsInvalidTopology, "Copartition group %d of subtopology %s refers to repartition source topic %d of %d.", n, s.SubtopologyID, i, len(s.RepartitionSourceTopics))
+		if i >= 0 && int(i) < len(s.RepartitionSourceTopics) {
+			names = append(names, s.RepartitionSourceTopics[i].Name)
 		}
-		names = append(names, s.RepartitionSourceTopics[i].Name)
 	}
-	return sortedSet(names), nil
+	return sortedSet(names)
 }
 
 // copartitionGroup decides the count of one group: that of its topics which are not internal, and where all are, the

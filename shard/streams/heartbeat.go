@@ -182,12 +182,6 @@ func (b *beat) updateTopology() error {
 		t := newTopology(topologyOfRequest(b.req.Topology))
 		switch {
 		case b.topology == nil:
-			if id, twice := repeatedSubtopology(t); twice {
-				return refuse(codeInvalidRequest, "Subtopology %s is contained twice in the topology.", id)
-			}
-			if t.value.Epoch < 0 {
-				return refuse(codeInvalidRequest, "Topology epoch must not be negative, but it is %d.", t.value.Epoch)
-			}
 			b.topology = t
 			b.record(eventlog.Key{Type: eventlog.TypeTopology}, t.value)
 		case t.value.Epoch < b.topology.value.Epoch: // an old version of the application in a rolling upgrade

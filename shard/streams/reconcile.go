@@ -114,11 +114,10 @@ func (r reconciliation) another(in role, x task, mine tasks) bool {
 // that becomes a standby is still given up as active; a standby or warmup that becomes active is not given up at all.
 func (r reconciliation) changeRoles(has assignment, keep, revoke, add *assignment) {
 	grant := func(held tasks, add, keep, revoke *tasks) {
-		for _, x := range intersect(*add, held) {
-			*add, *keep = add.without(x), keep.with(x)
-			if revoke != nil {
-				*revoke = revoke.without(x)
-			}
+		moved := intersect(*add, held)
+		*add, *keep = minus(*add, moved), union(*keep, moved)
+		if revoke != nil {
+			*revoke = minus(*revoke, moved)
 		}
 	}
 	grant(has.active, &add.standby, &keep.standby, nil)
@@ -131,9 +130,9 @@ func (r reconciliation) changeRoles(has assignment, keep, revoke, add *assignmen
 // keepUntilActive keeps a standby or warmup that is to become active in its old role until the active task is granted,
 // which is in this step unless the member has to give other tasks up first.
 func (r reconciliation) keepUntilActive(held tasks, keep *tasks, granted tasks, revoking bool) {
-	for _, x := range intersect(held, r.target.active) {
-		if revoking || !granted.has(x) {
-			*keep = keep.with(x)
-		}
+	waiting := intersect(held, r.target.active)
+	if !revoking {
+		waiting = minus(waiting, granted)
 	}
+	*keep = union(*keep, waiting)
 }

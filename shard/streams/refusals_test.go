@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"streamkeeper/eventlog"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -185,24 +187,60 @@ func configureText(t *testing.T, spec, topics string) string {
 	return strings.Join(parts, "; ")
 }
 
-// TestCopartitionIndexesAreChecked: Kafka 4.4 fails with an internal error on these.
-func TestCopartitionIndexesAreChecked(t *testing.T) {
+// TestValidateRefusesWhatKafkaFailsOn: Kafka 4.4 answers these with UNKNOWN_SERVER_ERROR and no text.
+func TestValidateRefusesWhatKafkaFailsOn(t *testing.T) {
+	type topology = kmsg.StreamsGroupHeartbeatRequestTopology
+	copartition := func(sources, repartition []int16) []kmsg.StreamsGroupHeartbeatRequestTopologySubtopologyCopartitionGroup {
+		return []kmsg.StreamsGroupHeartbeatRequestTopologySubtopologyCopartitionGroup{{SourceTopics: sources, RepartitionSourceTopics: repartition}}
+	}
+	twice := []kmsg.TopicInfoConfig{{Key: "retention.ms", Value: "1"}, {Key: "retention.ms", Value: "2"}}
 	for _, c := range []struct {
-		sources, repartition []int16
-		want                 string
+		name  string
+		spoil func(*topology)
+		code  int16
+		text  string
 	}{
-		{[]int16{1}, nil, "Copartition group 0 of subtopology 0 refers to source topic 1 of 1."},
-		{[]int16{-1}, nil, "Copartition group 0 of subtopology 0 refers to source topic -1 of 1."},
-		{nil, []int16{0}, "Copartition group 0 of subtopology 0 refers to repartition source topic 0 of 0."},
+		{"negative epoch", func(t *topology) { t.Epoch = -1 }, 42, "Topology epoch must not be negative, but it is -1."},
+		{"subtopology twice", func(t *topology) { t.Subtopologies = append(t.Subtopologies, t.Subtopologies[0]) }, 42, "Subtopology 0 is contained twice in the topology."},
+		{"source index", func(t *topology) { t.Subtopologies[0].CopartitionGroups = copartition([]int16{0, 1}, nil) }, 130,
+			"Copartition group 0 of subtopology 0 refers to source topic 1, but there are 1."},
+		{"negative source index", func(t *topology) { t.Subtopologies[0].CopartitionGroups = copartition([]int16{-1}, nil) }, 130,
+			"Copartition group 0 of subtopology 0 refers to source topic -1, but there are 1."},
+		{"repartition index", func(t *topology) { t.Subtopologies[0].CopartitionGroups = copartition(nil, []int16{0}) }, 130,
+			"Copartition group 0 of subtopology 0 refers to repartition source topic 0, but there are 0."},
+		{"changelog configured twice", func(t *topology) {
+			t.Subtopologies[0].StateChangelogTopics = []kmsg.TopicInfo{{Topic: "s", Configs: twice}}
+		}, 130,
+			"Topic s has the configuration retention.ms twice."},
+		{"repartition topic configured twice", func(t *topology) {
+			t.Subtopologies[0].RepartitionSourceTopics = []kmsg.TopicInfo{{Topic: "r", Configs: twice}}
+		}, 130,
+			"Topic r has the configuration retention.ms twice."},
 	} {
-		r := kmsg.NewStreamsGroupHeartbeatRequestTopology()
-		r.Subtopologies = []kmsg.StreamsGroupHeartbeatRequestTopologySubtopology{{
-			SubtopologyID: "0", SourceTopics: []string{"a"},
-			CopartitionGroups: []kmsg.StreamsGroupHeartbeatRequestTopologySubtopologyCopartitionGroup{{SourceTopics: c.sources, RepartitionSourceTopics: c.repartition}},
-		}}
-		_, err := configure(newTopology(topologyOfRequest(&r)), &fakeTopics{byName: map[string]Topic{"a": namedTopic("a", 1)}})
-		if e, ok := err.(*Error); !ok || e.Code != codeStreamsInvalidTopology || e.Message != c.want {
-			t.Errorf("got %v, want %s", err, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			req := joinRequest("g", "m", "p")
+			req.Topology = &topology{Subtopologies: []kmsg.StreamsGroupHeartbeatRequestTopologySubtopology{{SubtopologyID: "0", SourceTopics: []string{"in"}}}}
+			c.spoil(req.Topology)
+			if err := Validate(req); err == nil || err.Code != c.code || err.Message != c.text {
+				t.Errorf("got %v, want %d %s", err, c.code, c.text)
+			}
+		})
+	}
+	req := beatRequest("g", "m", 3)
+	req.ClientTags = []kmsg.StreamsGroupHeartbeatRequestClientTag{{Key: "zone", Value: "a"}, {Key: "rack"}, {Key: "zone", Value: "b"}}
+	if err := Validate(req); err == nil || err.Code != 42 || err.Message != "Client tag zone is given twice." {
+		t.Errorf("a tag twice: %v", err)
+	}
+}
+
+// TestForeignCopartitionIndexesArePassedOver: a log may have been written by somebody who did not check them.
+func TestForeignCopartitionIndexesArePassedOver(t *testing.T) {
+	v := &eventlog.Topology{Subtopologies: []eventlog.Subtopology{{
+		SubtopologyID: "0", SourceTopics: []string{"a"},
+		CopartitionGroups: []eventlog.CopartitionGroup{{SourceTopics: []int16{0, 5, -1}, RepartitionSourceTopics: []int16{0}}, {}},
+	}}}
+	conf, err := configure(newTopology(v), &fakeTopics{byName: map[string]Topic{"a": namedTopic("a", 2)}})
+	if err != nil || !conf.ready() || conf.subs[0].tasks != 2 {
+		t.Errorf("%+v, %v", conf, err)
 	}
 }

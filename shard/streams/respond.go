@@ -125,7 +125,7 @@ func (b *beat) partitionsOf(t tasks) map[string][]int32 {
 		read := func(topic string) {
 			info, _ := b.env.Topics.Topic(topic)
 			for _, x := range share {
-				if x.partition < info.Partitions && !slices.Contains(r[topic], x.partition) {
+				if x.partition < info.Partitions {
 					r[topic] = append(r[topic], x.partition)
 				}
 			}
@@ -137,8 +137,9 @@ func (b *beat) partitionsOf(t tasks) map[string][]int32 {
 			read(info.Name)
 		}
 	})
-	for _, partitions := range r {
+	for topic, partitions := range r { // two subtopologies may read one topic
 		slices.Sort(partitions)
+		r[topic] = slices.Compact(partitions)
 	}
 	return r
 }

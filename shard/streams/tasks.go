@@ -95,10 +95,6 @@ func union(a, b tasks) tasks {
 	return r
 }
 
-// with and without add and remove one task in a copy.
-func (t tasks) with(x task) tasks    { return union(t, tasks{x}) }
-func (t tasks) without(x task) tasks { return minus(t, tasks{x}) }
-
 func overlap(a, b tasks) bool {
 	found := false
 	walk(a, b, func(_ task, inA, inB bool) { found = found || inA && inB })

@@ -117,13 +117,3 @@ func equalSubtopologies(a, b *eventlog.Subtopology) bool {
 			return slices.Equal(p.SourceTopics, q.SourceTopics) && slices.Equal(p.SourceTopicRegex, q.SourceTopicRegex) && slices.Equal(p.RepartitionSourceTopics, q.RepartitionSourceTopics)
 		})
 }
-
-// repeatedSubtopology returns an id that is used twice.
-func repeatedSubtopology(t *topology) (string, bool) {
-	for i := 1; i < len(t.sorted); i++ {
-		if t.sorted[i].SubtopologyID == t.sorted[i-1].SubtopologyID {
-			return t.sorted[i].SubtopologyID, true
-		}
-	}
-	return "", false
-}

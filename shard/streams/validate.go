@@ -39,7 +39,8 @@ func ErrorResponse(version int16, e *Error) *kmsg.StreamsGroupHeartbeatResponse 
 }
 
 // Validate checks what can be checked of a heartbeat without looking at any state, in the order of Kafka 4.4
-// (GroupCoordinatorService); nil is valid. "Empty" means blank.
+// (GroupCoordinatorService); nil is valid. "Empty" means blank. After Kafka's own rules come those that Kafka does not state and
+// fails on: see validateSense.
 func Validate(req *kmsg.StreamsGroupHeartbeatRequest) *Error {
 	if usesRegex(req.Topology) {
 		return refuse(codeInvalidRequest, "Regular expressions for source topics are not supported yet.")
@@ -70,7 +71,7 @@ func Validate(req *kmsg.StreamsGroupHeartbeatRequest) *Error {
 	if req.MemberEpoch != epochJoin && req.Topology != nil {
 		return refuse(codeInvalidRequest, "Topology can only be provided when (re-)joining.")
 	}
-	return nil
+	return validateSense(req)
 }
 
 func validateJoin(req *kmsg.StreamsGroupHeartbeatRequest) *Error {
