@@ -103,9 +103,7 @@ func TestOutcomeIsUnknownAtTheDeadline(t *testing.T) {
 // cutter is a dialer whose connections are cut: the request reaches the broker, the answer doesn't reach us.
 type cutter struct {
 	cut atomic.Int64 // how many more answers are lost
-	mu  sync.Mutex
-	// when says for a request's key whether its answer is lost
-	key int16
+	key int16        // of the requests whose answers are lost
 }
 
 func (c *cutter) dial(ctx context.Context, network, address string) (net.Conn, error) {

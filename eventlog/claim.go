@@ -268,7 +268,6 @@ type fenceProof struct {
 	token chan struct{} // held by the claim that proves it
 	mu    sync.Mutex
 	state proof
-	err   error
 }
 
 type proof struct {

@@ -56,10 +56,13 @@ func TestKafkaSettingsAndLog(t *testing.T) {
 		m := newMemory()
 		follow(t, k, m)
 		w := claim(t, k, 2)
-		large := strings.Repeat("x", k.BatchBytesMax()-batchOverhead-recordsSizeMax([]Raw{kv("a", "")})-2) // two more bytes of length
+		large := strings.Repeat("x", k.BatchBytesMax())
+		for !fitsBatch([]Raw{kv("a", large)}, k.BatchBytesMax()) {
+			large = large[1:]
+		}
 		mustPut(t, w, kv("a", large))
 		mustPut(t, w, kv("a", "1"), Raw{Key: []byte("b")})
-		if _, err := put(t, w, kv("a", large+"xx")); !errors.Is(err, ErrTooLarge) {
+		if _, err := put(t, w, kv("a", large+"x")); !errors.Is(err, ErrTooLarge) {
 			t.Fatal(err)
 		}
 		other := open(t, seeds, topic("plain"))
