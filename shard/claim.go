@@ -11,12 +11,6 @@ import (
 // releaseMax bounds the writing of a released record at shutdown: a cluster that does not answer must not hold the exit.
 const releaseMax = 2 * time.Second
 
-// ClaimerAfter is a Log that wants to know the last owner, because a claim that got another producer id can't be
-// relied on to refuse the predecessor: such a claim is written, one lease is waited, and only then it is returned (D4).
-type ClaimerAfter interface {
-	ClaimAfter(ctx context.Context, p int32, o eventlog.Ownership, previous *eventlog.Owner, lease time.Duration) (eventlog.Writer, error)
-}
-
 // want says whether the ownership group wants this replica to own the partition.
 func (s *Shard) want(wanted bool) {
 	s.wanted = wanted
@@ -87,17 +81,20 @@ func (s *Shard) claim(ctx context.Context, pause time.Duration) (eventlog.Writer
 	if o, ok := store.Owner(s.partition); ok {
 		previous = &o
 	}
-	var w eventlog.Writer
-	var err error
-	if c, ok := log.(ClaimerAfter); ok {
-		w, err = c.ClaimAfter(ctx, s.partition, s.host.cfg.Self, previous, s.host.cfg.Membership.LeaseDuration())
-	} else {
-		w, err = log.Claim(ctx, s.partition, s.host.cfg.Self)
-	}
+	w, err := log.ClaimAfter(ctx, s.partition, s.host.cfg.Self, previous, s.host.cfg.Membership.LeaseDuration())
 	if err != nil {
 		return nil, err
 	}
-	if err := store.Wait(ctx, s.partition, w.Claim().Generation+1); err != nil {
+	until := w.Claim().Generation + 1
+	if w.Claim().FreshProducer {
+		// The cluster could not refuse the predecessor, which had one lease to go on appending behind our claim: void for
+		// every reader, but the projection has to have passed it (D4).
+		if until, err = log.End(ctx, s.partition); err != nil {
+			w.Close()
+			return nil, err
+		}
+	}
+	if err := store.Wait(ctx, s.partition, until); err != nil {
 		w.Close()
 		return nil, err
 	}
