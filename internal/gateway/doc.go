@@ -13,7 +13,8 @@
 //	gateway.go       Config, New, Run, Close; listeners
 //	brokers.go       upstream brokers and the ports that stand for them
 //	probe.go         asking the cluster for its brokers, its id and the log topic's
-//	conn.go          a client connection: reading requests and sending each where it belongs
+//	conn.go          a client connection: its goroutines, its end
+//	receive.go       reading requests and sending each where it belongs
 //	connect.go       its upstream twin: connecting, replacing one that the broker closed
 //	upstream.go      connecting to a broker and asking for its API versions
 //	respond.go       answers in order
@@ -34,5 +35,5 @@
 //	mishap.go        rate-limited log lines, counters
 //	keys.go          API keys and error codes by name
 //	reader.go        skipping through a message in memory
-//	gone_unix.go     has the broker closed the connection?
+//	gone_unix.go     has the broker closed the connection? gone_other.go where that can't be asked
 package gateway

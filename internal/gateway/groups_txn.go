@@ -1,6 +1,10 @@
 package gateway
 
-import "github.com/twmb/franz-go/pkg/kmsg"
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/internal/coordinator"
+)
 
 // Transactions over the offsets of a streams group (exactly once) are not served yet. They are refused with
 // UNSUPPORTED_VERSION: the Java producer treats every code that it has no rule for as fatal ("Unexpected error in
@@ -17,7 +21,26 @@ func planAddOffsetsToTxn(c *conn, rq *request) (plan, error) {
 	if c.g.isLogTransaction(req.TransactionalID) {
 		return answerWith(fail(transactionalIDDenied.Code)), nil
 	}
-	return c.foreignOr(req.Group, fail, fail(unsupportedVersion.Code))
+	return c.withoutOffsets(req.Group, req.TransactionalID, fail)
+}
+
+// withoutOffsets forwards for a foreign group, and refuses with a log line for one of ours: what the application
+// prints does not name the reason.
+func (c *conn) withoutOffsets(group, transaction string, fail func(code int16) kmsg.Response) (plan, error) {
+	verdicts, err := c.judge(group)
+	if err != nil {
+		return plan{}, err
+	}
+	switch verdicts[0] {
+	case coordinator.Foreign:
+		return forward(), nil
+	case coordinator.Undecided:
+		return answerWith(fail(coordinatorLoading.Code)), nil
+	}
+	c.g.metrics.refuse(c.ctx, "exactly once")
+	c.g.warn("exactly once", "a transaction over the offsets of a streams group was refused: processing.guarantee=exactly_once_v2 is not supported yet",
+		"group", group, "transactional_id", transaction, "peer", c.client.conn.RemoteAddr().String())
+	return answerWith(fail(unsupportedVersion.Code)), nil
 }
 
 func planTxnOffsetCommit(c *conn, rq *request) (plan, error) {
@@ -39,5 +62,5 @@ func planTxnOffsetCommit(c *conn, rq *request) (plan, error) {
 	if c.g.isLogTransaction(req.TransactionalID) {
 		return answerWith(fail(transactionalIDDenied.Code)), nil
 	}
-	return c.foreignOr(req.Group, fail, fail(unsupportedVersion.Code))
+	return c.withoutOffsets(req.Group, req.TransactionalID, fail)
 }

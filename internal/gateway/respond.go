@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -101,10 +102,16 @@ func (c *conn) answer(s *slot) error {
 	if err == nil {
 		err = c.pass(s, n)
 	}
-	if err == nil || c.ctx.Err() != nil {
+	if err == nil || c.ctx.Err() != nil || c.clientLeft(err) {
 		return err
 	}
 	return refuse("upstream", fmt.Errorf("%s response from %v: %w", kmsg.NameForKey(s.header.Key), s.up.to, unexpected(err)))
+}
+
+// clientLeft says that an error came from writing to the client, and not from the cluster.
+func (c *conn) clientLeft(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "write" && op.Addr != nil && op.Addr.String() == c.client.conn.RemoteAddr().String()
 }
 
 // pass passes the frame of n bytes that comes next from upstream.

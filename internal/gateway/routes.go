@@ -103,7 +103,10 @@ func decodes(key int16) bool {
 }
 
 // planSaslHandshake refuses SASL: a client that is told that its mechanism is not enabled says so and stops.
-func planSaslHandshake(_ *conn, rq *request) (plan, error) {
+func planSaslHandshake(c *conn, rq *request) (plan, error) {
+	c.g.metrics.refuse(c.ctx, "sasl")
+	c.g.warn("sasl", "SASL refused: it is not supported yet, set security.protocol=PLAINTEXT at the client", "peer", c.client.conn.RemoteAddr().String(),
+		"mechanism", rq.msg.(*kmsg.SASLHandshakeRequest).Mechanism)
 	resp := rq.msg.ResponseKind().(*kmsg.SASLHandshakeResponse)
 	resp.ErrorCode = unsupportedMechanism.Code
 	return answerWith(resp), nil
