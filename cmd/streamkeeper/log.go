@@ -19,7 +19,7 @@ type logCmd struct {
 	Group     string  `name:"group" placeholder:"GROUP" help:"Only records of this group."`
 	Partition []int32 `name:"partition" placeholder:"N" help:"Only this partition; repeatable."`
 	Follow    bool    `name:"follow" short:"f" help:"Go on with what is written from now on."`
-	Segments  string  `name:"segments" placeholder:"DIR" type:"path" help:"Write the batches as segment files for kafka-dump-log --offsets-decoder instead."`
+	Segments  string  `name:"segments" placeholder:"DIR" help:"Write the batches as segment files for kafka-dump-log --offsets-decoder instead."`
 }
 
 func (l *logCmd) Run(ctx context.Context, s *stdio) error {

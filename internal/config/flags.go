@@ -26,7 +26,7 @@ type Replica struct {
 	Advertise               string            `name:"advertise" placeholder:"HOST[:PORT]" help:"What clients are told instead of the listen address."`
 	BrokerPortBase          int               `name:"broker-port-base" placeholder:"PORT" help:"Broker n of the cluster is reached at PORT+n; the listen port + 1 if not given."`
 	NodeID                  int32             `name:"node-id" default:"1000001" help:"This replica's node id in Metadata: unique among replicas and brokers."`
-	DataDir                 string            `name:"data-dir" default:"./data" type:"path" help:"Where the projection of the log lives (and in dev the log)."`
+	DataDir                 string            `name:"data-dir" default:"./data" help:"Where the projection of the log lives (and in dev the log)."`
 	LogTopic                string            `name:"log-topic" default:"__streams_groups" help:"The record log: one compacted topic on the cluster."`
 	LogPartitions           int32             `name:"log-partitions" placeholder:"N" help:"Partitions of the log when it is created (50); with an existing log the number that it must have."`
 	LogReplicationFactor    int16             `name:"log-replication-factor" placeholder:"N" help:"Replicas of the log when it is created (3, at most the number of brokers)."`
