@@ -45,6 +45,7 @@ type Effective struct {
 	Kafka          Kafka
 }
 
+// portMax is the largest port that TCP has.
 const portMax = 65535
 
 // Check checks flags against each other and fills in what follows from others. Errors name the flag.

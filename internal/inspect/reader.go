@@ -22,7 +22,8 @@ const (
 	fetchWait = 500 * time.Millisecond
 	// readFailuresMax is how many fetches in a row may fail before reading is given up: about half a minute.
 	readFailuresMax = 30
-	readPauseMax    = 2 * time.Second
+	// readPauseMax is the longest pause between two of them: a leader that is elected is noticed that soon.
+	readPauseMax = 2 * time.Second
 )
 
 // Reader reads one topic. It is for one goroutine at a time.
@@ -38,10 +39,6 @@ func NewReader(ctx context.Context, cl *kgo.Client, topic string) (*Reader, erro
 	r := &Reader{cl: cl, topic: topic}
 	return r, r.refresh(ctx)
 }
-
-// Topic is the name, TopicID the id of the topic.
-func (r *Reader) Topic() string     { return r.topic }
-func (r *Reader) TopicID() [16]byte { return r.id }
 
 // Partitions are the partitions of the topic, ascending.
 func (r *Reader) Partitions() []int32 { return slices.Sorted(maps.Keys(r.leaders)) }
