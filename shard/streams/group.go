@@ -34,8 +34,8 @@ type Group struct {
 }
 
 // Result is what a handler decided. The shard applies Records in order, then Soft, and starts Timers; Response is nil
-// where nobody asked. Together with an error only Soft can be set: the shard may apply it (a member that is not
-// known any more can still ask for the shutdown of the application).
+// where nobody asked. Together with an error only Soft can be set, and should be applied too: a member that is not known any
+// more can still ask for the shutdown of the application.
 type Result struct {
 	Response *kmsg.StreamsGroupHeartbeatResponse
 	Records  []eventlog.Record

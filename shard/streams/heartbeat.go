@@ -24,7 +24,8 @@ func (g *Group) Heartbeat(env Env, req *kmsg.StreamsGroupHeartbeatRequest) (Resu
 	}
 	b := beat{g: g, env: &env, req: req, joining: req.MemberEpoch == epochJoin}
 	if err := b.run(); err != nil {
-		return Result{}, err
+		// What was learned of the topics stays true; that they were looked at does not count, for nothing was written about it.
+		return Result{Soft: Soft{configured: b.result.Soft.configured}}, err
 	}
 	return b.result, nil
 }

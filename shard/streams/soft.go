@@ -53,7 +53,7 @@ const (
 
 // ApplySoft applies a change of soft facts.
 func (g *Group) ApplySoft(s Soft) {
-	if s.configured != nil {
+	if s.configured != nil && g.topology != nil {
 		g.soft.configured = s.configured
 	}
 	if s.hasTopicsSeen {

@@ -211,8 +211,12 @@ func (h *history) join(c *client) *kmsg.StreamsGroupHeartbeatRequest {
 	return req
 }
 
-// otherProcess draws a process that keeps them ascending.
+// otherProcess draws a process that keeps them in order. A member that is in stays where it is: Kafka 4.4 notes the processes that hold a
+// task, not the members, and forgets one of two members of a process when the other moves.
 func (h *history) otherProcess(c *client) int {
+	if _, in := h.g.MemberEpoch(c.id); in {
+		return c.process
+	}
 	i := slices.Index(h.clients, c)
 	from, to := 0, len(processes)-1
 	if i > 0 {
