@@ -338,7 +338,7 @@ func (c *Cluster) Stop(i int) {
 func (c *Cluster) Kill(i int) { c.tb.Helper(); c.node(i).proc.kill() }
 
 // Pause is SIGSTOP: the broker's connections stay open and nothing is answered. Resume is SIGCONT.
-func (c *Cluster) Pause(i int) { c.tb.Helper(); c.node(i).proc.signal(syscall.SIGSTOP) }
+func (c *Cluster) Pause(i int) { c.tb.Helper(); c.node(i).proc.pause() }
 
 // Resume lets a paused broker go on.
 func (c *Cluster) Resume(i int) { c.tb.Helper(); c.node(i).proc.signal(syscall.SIGCONT) }

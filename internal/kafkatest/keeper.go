@@ -253,10 +253,10 @@ func (k *Keeper) WaitExit(timeout time.Duration) int {
 // Kill is SIGKILL, and waits for the end.
 func (k *Keeper) Kill() { k.proc.kill() }
 
-// Pause is SIGSTOP, Resume SIGCONT.
-func (k *Keeper) Pause() { k.proc.signal(syscall.SIGSTOP) }
+// Pause is SIGSTOP: connections stay open and nothing is answered. When it returns the process has stopped.
+func (k *Keeper) Pause() { k.proc.pause() }
 
-// Resume lets a paused process go on.
+// Resume, SIGCONT, lets a paused process go on.
 func (k *Keeper) Resume() { k.proc.signal(syscall.SIGCONT) }
 
 // Restart starts it again with the same arguments, addresses and data, after ending it (SIGKILL) if it still runs, and

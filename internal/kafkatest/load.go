@@ -221,12 +221,12 @@ func (s *Sink) Seen() []Seen {
 	return slices.Clone(s.all)
 }
 
-// Longest is the longest time without a record after the mark.
+// Longest is the longest time between two records that came one after the other since the mark.
 func (s *Sink) Longest(mark int) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var longest time.Duration
-	for i := max(mark, 1); i < len(s.all); i++ {
+	for i := mark + 1; i < len(s.all); i++ {
 		longest = max(longest, s.all[i].At.Sub(s.all[i-1].At))
 	}
 	return longest

@@ -85,6 +85,33 @@ func (p *process) kill() {
 	<-p.done
 }
 
+// pause is SIGSTOP, and waits until no thread of the process runs any more, where the system tells.
+func (p *process) pause() {
+	p.signal(syscall.SIGSTOP)
+	for p.running() && threadsRun(p.pid()) {
+		time.Sleep(time.Millisecond) // the kernel stops the threads one by one and tells nobody when it is done
+	}
+}
+
+// threadsRun says whether a thread of the process is in another state than stopped (T, or t for traced).
+func threadsRun(pid int) bool {
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		return false
+	}
+	for _, f := range stats {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue // that thread is gone
+		}
+		// "pid (name) state …", where the name may hold anything
+		if i := bytes.LastIndexByte(b, ')'); i >= 0 && i+2 < len(b) && b[i+2] != 'T' && b[i+2] != 't' {
+			return true
+		}
+	}
+	return false
+}
+
 // stop is SIGTERM, and SIGKILL with an error when the process is still there after the time-out.
 func (p *process) stop(timeout time.Duration) error {
 	p.signal(syscall.SIGTERM)

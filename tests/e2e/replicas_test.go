@@ -80,12 +80,14 @@ func TestTwoReplicas(t *testing.T) {
 	s := &scene{t: t, p: &place{streams: r.bootstrap(), direct: r.cluster.Bootstrap()}, group: group, in: in,
 		load: kafkatest.NewLoad(t, r.cluster.Bootstrap(), in), sink: kafkatest.Watch(t, r.cluster.Bootstrap(), out)}
 
+	t.Cleanup(func() { r.tell(group) })
+
 	s.step("the shards are shared")
 	r.waitShares(4, 4)
 
 	s.step("an application that knows the wrong replica is led to the right one")
 	owner, other := r.ownerOf(group)
-	a := kafkatest.StartApp(t, kafkatest.AppOptions{Bootstrap: r.replicas[other].Bootstrap(), Group: group})
+	a := kafkatest.StartApp(t, kafkatest.AppOptions{Bootstrap: r.replicas[other].Bootstrap(), Group: group, Name: "wrong-way"})
 	a.WaitTasks(partitions)
 	s.underLoad(func() { a.WaitCount(100) })
 	r.checkLeading(group, owner, other)
@@ -133,6 +135,40 @@ func TestTwoReplicas(t *testing.T) {
 	}
 	a.Stop()
 	checkFence(t, r.topic, readLog(t, r.cluster.Bootstrap(), r.topic))
+}
+
+// tell prints how both replicas see a group when the test has failed.
+func (r *twoReplicas) tell(group string) {
+	if !r.t.Failed() {
+		return
+	}
+	out, errOut, _ := kafkatest.Streamkeeper(r.t, "log", "--bootstrap-servers", r.cluster.Bootstrap(), "--log-topic", r.topic, "--group", group)
+	r.t.Logf("the group's records, newest last:\n%s%s", out[max(0, len(out)-20000):], errOut)
+	for id, k := range r.replicas {
+		if !k.Running() {
+			continue
+		}
+		find := kmsg.NewPtrFindCoordinatorRequest()
+		find.SetVersion(4)
+		find.CoordinatorKeys = []string{group}
+		all := []kmsg.Request{find}
+		for _, q := range groupRequests(group, "", -1) {
+			all = append(all, q.req)
+		}
+		for _, req := range all {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			resp, err := func() (kmsg.Response, error) {
+				cl, err := wire.Dial(ctx, k.Bootstrap(), "tell")
+				if err != nil {
+					return nil, err
+				}
+				defer cl.Close()
+				return cl.Exchange(ctx, req)
+			}()
+			cancel()
+			r.t.Logf("replica %d answers %s with %+v %v", id, kmsg.NameForKey(req.Key()), resp, err)
+		}
+	}
 }
 
 func (r *twoReplicas) waitOwner(group string, node int32) {
