@@ -22,7 +22,7 @@ func (g *Group) Heartbeat(env Env, req *kmsg.StreamsGroupHeartbeatRequest) (Resu
 	if req.MemberEpoch == epochLeave || req.MemberEpoch == epochStaticLeft {
 		return g.leave(env, req)
 	}
-	b := beat{g: g, env: &env, req: req, joining: req.MemberEpoch == epochJoin}
+	b := beat{g: g, env: env, req: req, joining: req.MemberEpoch == epochJoin}
 	if err := b.run(); err != nil {
 		// What was learned of the topics stays true; that they were looked at does not count, for nothing was written about it.
 		return Result{Soft: Soft{configured: b.result.Soft.configured}}, err
@@ -34,7 +34,7 @@ func (g *Group) Heartbeat(env Env, req *kmsg.StreamsGroupHeartbeatRequest) (Resu
 // already what the records will make them.
 type beat struct {
 	g       *Group
-	env     *Env
+	env     Env
 	req     *kmsg.StreamsGroupHeartbeatRequest
 	joining bool
 
