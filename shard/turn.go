@@ -85,7 +85,7 @@ func (s *Shard) serve(r *request) {
 	if err != nil {
 		// A refusal rests on what is in memory, so it leaves no earlier than that is durable. One that says "there is
 		// none" needs proof that we still are the owner.
-		s.finish(t, effect{barrier: saysNone(err)}, r.ctx, func() { r.fail(err) }, r.fail)
+		s.finish(t, effect{soft: eff.soft, barrier: saysNone(err)}, r.ctx, func() { r.fail(err) }, r.fail)
 		return
 	}
 	s.finish(t, eff, r.ctx, r.answer, r.fail)
@@ -187,6 +187,12 @@ func (s *Shard) settle(t *turn, eff effect) {
 	t.g.ApplySoft(eff.soft)
 	for _, tm := range eff.timers {
 		s.schedule(t.g, tm, t.now)
+	}
+	if !t.g.Exists() { // deleted, or never there: nothing is left to expire
+		for key, tm := range t.g.timers {
+			s.timers.remove(tm)
+			delete(t.g.timers, key)
+		}
 	}
 }
 

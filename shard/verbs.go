@@ -22,7 +22,7 @@ func (h *Host) Heartbeat(ctx context.Context, c Caller, version int16, req *kmsg
 		before := t.g.Epoch()
 		r, err := t.g.Heartbeat(t.env(c, version), req)
 		if err != nil {
-			return nil, effect{}, err
+			return nil, effect{soft: r.Soft}, err // a refusal may still have told something: a shutdown request of a member that is gone
 		}
 		for _, rec := range r.Records {
 			if v, ok := rec.Value.(*eventlog.Group); ok && v.Epoch != before && req.MemberEpoch >= 0 {
