@@ -24,22 +24,37 @@ func (s *Store) Snapshot() (*Snapshot, error) {
 		e.release()
 		return nil, err
 	}
-	// The positions are read first, so that everything below them is in the snapshot; a partition that is
-	// forgotten between the two reads has another number of restarts.
-	sn := &Snapshot{e: e, applied: map[int32]int64{}}
-	restarts := map[int32]uint64{}
+	return newSnapshot(e, s.marks(e)), nil
+}
+
+// mark is where a partition stood.
+type mark struct {
+	part     *partition
+	applied  int64
+	restarts uint64
+}
+
+// marks are those of the partitions that can be read.
+func (s *Store) marks(e *engine) []mark {
+	var marks []mark
 	for _, part := range s.parts {
 		if n, ok := part.readable(e.number); ok {
-			sn.applied[part.p], restarts[part.p] = s.Applied(part.p), n
+			marks = append(marks, mark{part, s.Applied(part.p), n})
 		}
 	}
-	sn.db = e.db.NewSnapshot()
-	for _, part := range s.parts {
-		if n, ok := part.readable(e.number); !ok || n != restarts[part.p] {
-			delete(sn.applied, part.p)
+	return marks
+}
+
+// newSnapshot takes the snapshot after the marks, so that everything below them is in it. A partition that was forgotten
+// in between has another number of restarts.
+func newSnapshot(e *engine, marks []mark) *Snapshot {
+	sn := &Snapshot{e: e, db: e.db.NewSnapshot(), applied: map[int32]int64{}}
+	for _, m := range marks {
+		if n, ok := m.part.readable(e.number); ok && n == m.restarts {
+			sn.applied[m.part.p] = m.applied
 		}
 	}
-	return sn, nil
+	return sn
 }
 
 // Close gives the snapshot back.

@@ -1,8 +1,10 @@
 package projection
 
 import (
+	"errors"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
@@ -82,5 +84,81 @@ func TestCallbacksEndIterations(t *testing.T) {
 	must(t, s.Groups(1, func(g string) bool { got = append(got, g); return g != "b" }))
 	if !reflect.DeepEqual(got, []string{"a", "b"}) {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestASnapshotAcrossARebuildIsNoticed: the partition is forgotten between the two steps of taking one.
+func TestASnapshotAcrossARebuildIsNoticed(t *testing.T) {
+	s := open(t, testConfig(vfs.NewMem()))
+	defer func() { must(t, s.Close()) }()
+	must(t, s.Batch(0, groupsBatch(0, "x")))
+	must(t, s.Batch(1, groupsBatch(0, "a", "b", "c")))
+	e, err := s.current()
+	must(t, err)
+	marks := s.marks(e)
+	must(t, s.Reset(1, "cut off"))
+	must(t, s.Batch(1, groupsBatch(0, "z"))) // at the end again
+	sn := newSnapshot(e, marks)
+	defer func() { must(t, sn.Close()) }()
+	if err := sn.Groups(1, func(string) bool { return true }); !errors.Is(err, ErrLoading) {
+		t.Errorf("the rebuilt partition: %v", err)
+	}
+	must(t, sn.Groups(0, func(string) bool { return true }))
+}
+
+// TestReadersNeverSeeAPart races rebuilds against reads: a reader is told that the partition is loading, or sees all of it.
+func TestReadersNeverSeeAPart(t *testing.T) {
+	s := open(t, testConfig(vfs.NewMem()))
+	defer func() { must(t, s.Close()) }()
+	groups := []string{"a", "b", "c"}
+	must(t, s.Batch(1, groupsBatch(0, groups...)))
+	stop, done := make(chan struct{}), make(chan error)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			err := s.Reset(1, "cut off")
+			for i := 0; i < len(groups) && err == nil; i++ {
+				b := groupsBatch(int64(i), groups[i])
+				b.HighWatermark = int64(len(groups))
+				err = s.Batch(1, b)
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	whole, loading := 0, 0
+	check := func(what string, n int, err error) {
+		t.Helper()
+		switch {
+		case errors.Is(err, ErrLoading):
+			loading++
+		case err != nil || n != len(groups):
+			t.Fatalf("%s: %d groups, %v", what, n, err)
+		default:
+			whole++
+		}
+	}
+	for deadline := time.Now().Add(300 * time.Millisecond); time.Now().Before(deadline); {
+		n := 0
+		err := s.Groups(1, func(string) bool { n++; return true })
+		check("store", n, err)
+		sn, err := s.Snapshot()
+		must(t, err)
+		n = 0
+		err = sn.Groups(1, func(string) bool { n++; return true })
+		check("snapshot", n, err)
+		must(t, sn.Close())
+	}
+	close(stop)
+	must(t, <-done)
+	if whole == 0 || loading == 0 {
+		t.Errorf("%d reads saw all, %d were told to wait: nothing was raced", whole, loading)
 	}
 }
