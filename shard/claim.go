@@ -2,7 +2,9 @@ package shard
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"time"
 
 	"streamkeeper/eventlog"
@@ -81,7 +83,13 @@ func (s *Shard) claim(ctx context.Context, pause time.Duration) (eventlog.Writer
 	if o, ok := store.Owner(s.partition); ok {
 		previous = &o
 	}
-	w, err := log.ClaimAfter(ctx, s.partition, s.host.cfg.Self, previous, s.host.cfg.Membership.LeaseDuration())
+	self := s.host.cfg.Self
+	if previous != nil && previous.LogID != "" {
+		self.LogID = previous.LogID
+	} else {
+		self.LogID = rand.Text() // tells a log that was deleted and made again where topics have no ids
+	}
+	w, err := log.ClaimAfter(ctx, s.partition, self, previous, s.host.cfg.Membership.LeaseDuration())
 	if err != nil {
 		return nil, err
 	}
@@ -97,6 +105,11 @@ func (s *Shard) claim(ctx context.Context, pause time.Duration) (eventlog.Writer
 	if err := store.Wait(ctx, s.partition, until); err != nil {
 		w.Close()
 		return nil, err
+	}
+	// A claim that came after the lease of a replica that took over meanwhile is void for every reader.
+	if o, ok := store.Owner(s.partition); !ok || o.Instance != self.Instance || o.NodeID != self.NodeID {
+		w.Close()
+		return nil, fmt.Errorf("%w: the log names node %d as owner after the claim at offset %d", eventlog.ErrFenced, o.NodeID, w.Claim().Generation)
 	}
 	return w, nil
 }

@@ -30,6 +30,7 @@
 //	membership.go  taking part in the consumer group among replicas; membership_leave.go ends it
 //	members.go     who is in the group: node ids, refusals
 //	lease.go       the lease that the group grants; lease_linux.go, lease_other.go: its clock
+//	repair.go      void records of a replaced owner get their keys' right values written again
 //	stats.go       counters
 //
 // # Non-obvious

@@ -25,6 +25,9 @@ type Store interface {
 	OnApplied(f func(p int32, next int64))
 	// OnOwner calls f after each ownership record that was applied. f must not block.
 	OnOwner(f func(p int32, o eventlog.Owner))
+	// OnVoid calls f with the records of a batch that do not count (D4): compaction will take them for the latest of their keys, so the
+	// owner repairs them. f must not block.
+	OnVoid(f func(p int32, voids []projection.Void))
 	// Wait returns when everything below offset is applied, or with ctx's error.
 	Wait(ctx context.Context, p int32, offset int64) error
 	// AtEnd says that the projection has stood at the end of the partition since the process started.
@@ -86,6 +89,7 @@ func New(cfg Config) *Host {
 	}
 	cfg.Store.OnApplied(func(p int32, next int64) { h.shards[p].postApplied(next) })
 	cfg.Store.OnOwner(func(p int32, o eventlog.Owner) { h.shards[p].postOwner(o) })
+	cfg.Store.OnVoid(func(p int32, voids []projection.Void) { h.shards[p].postVoids(voids) })
 	return h
 }
 

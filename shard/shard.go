@@ -54,8 +54,9 @@ type Shard struct {
 	overlay  overlay
 	ready    []waiter // answers that only need the lease; handed out together
 	timers   timers
-	lapsed   bool    // the lease was found invalid since the sessions were last started
-	looked   Instant // when the lease was looked at last
+	repairs  map[eventlog.Key]struct{} // void records whose keys need their right value written again
+	lapsed   bool                      // the lease was found invalid since the sessions were last started
+	looked   Instant                   // when the lease was looked at last
 }
 
 // group is one group in memory.
@@ -94,7 +95,7 @@ type waiter struct {
 func newShard(h *Host, p int32) *Shard {
 	return &Shard{
 		host: h, partition: p, log: h.log.With("partition", p), wake: make(chan struct{}, 1),
-		groups: map[string]*group{}, overlay: newOverlay(), applied: -1,
+		groups: map[string]*group{}, overlay: newOverlay(), applied: -1, repairs: map[eventlog.Key]struct{}{},
 	}
 }
 
@@ -125,6 +126,7 @@ func (s *Shard) loop(ctx context.Context) {
 			s.evict()
 		case <-lease.C:
 			s.watchLease()
+			s.repair()
 		}
 	}
 }

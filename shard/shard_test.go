@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/projection"
 	"streamkeeper/shard/streams"
 )
 
@@ -375,5 +377,66 @@ func TestALogThatWasCutOffTakesTheMemoryWithIt(t *testing.T) {
 		if got, err := r.fetched("g"); err != nil || got != 3 {
 			t.Fatalf("memory and log disagree: fetched %d %v", got, err)
 		}
+	})
+}
+
+func TestVoidRecordsAreRepaired(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		epoch := r.join(t, "g", "m").MemberEpoch
+		if err := r.commit("g", "m", epoch, 3); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		before := len(log.Entries(0))
+		keys := []eventlog.Key{
+			{Type: eventlog.TypeOffsetCommit, Group: "g", Topic: "in", Partition: 0},
+			{Type: eventlog.TypeMember, Group: "g", Member: "m"},
+			{Type: eventlog.TypeMember, Group: "g", Member: "never there"},
+		}
+		var voids []projection.Void
+		for _, k := range keys {
+			voids = append(voids, projection.Void{Offset: int64(before), Key: k})
+		}
+		r.shards[0].postVoids(voids)
+		time.Sleep(time.Second)
+		written := map[eventlog.Key]eventlog.Value{}
+		for _, e := range log.Entries(0)[before:] {
+			rec, err := eventlog.Decode(eventlog.Raw{Key: e.Key, Value: e.Value})
+			if err != nil {
+				t.Fatal(err)
+			}
+			written[rec.Key] = rec.Value
+		}
+		if len(written) != 3 {
+			t.Fatalf("repaired %d keys, want 3: %v", len(written), written)
+		}
+		if c, ok := written[keys[0]].(*eventlog.OffsetCommit); !ok || c.Offset != 3 {
+			t.Errorf("offset repaired to %+v", written[keys[0]])
+		}
+		if m, ok := written[keys[1]].(*eventlog.Member); !ok || m.ProcessID != "p-m" {
+			t.Errorf("member repaired to %+v", written[keys[1]])
+		}
+		if v := written[keys[2]]; v != nil {
+			t.Errorf("a key without a right value got %+v, want a tombstone", v)
+		}
+		if _, err := r.beat("g", "m", epoch); err != nil {
+			t.Fatalf("the group after the repair: %v", err)
+		}
+	})
+}
+
+func TestAStringThatNoRecordCanHoldIsRefused(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		_, err := r.Heartbeat(t.Context(), Caller{}, 1, joinRequest("g", strings.Repeat("m", eventlog.StringBytesMax+1)))
+		var e *streams.Error
+		if !errors.As(err, &e) || e.Code != codeInvalidRequest {
+			t.Fatalf("a member id of 32 kB: %v", err)
+		}
+		if n := r.Stats().Records; n != 0 {
+			t.Fatalf("%d records were written", n)
+		}
+		r.join(t, "g", "m")
 	})
 }

@@ -91,10 +91,11 @@ func (s *Shard) serve(r *request) {
 	s.finish(t, eff, r.ctx, r.answer, r.fail)
 }
 
-// Error codes that say "there is none".
+// Kafka's error codes that are told apart or answered here; the first two say "there is none".
 const (
 	codeUnknownMember   = 25
 	codeGroupIDNotFound = 69
+	codeInvalidRequest  = 42
 )
 
 // saysNone: a refusal because a group or member does not exist.
@@ -124,7 +125,13 @@ func (s *Shard) finish(t *turn, eff effect, ctx context.Context, answer func(), 
 		raws := make([]eventlog.Raw, len(eff.records))
 		size := batchOverhead
 		for i, r := range eff.records {
-			raws[i] = eventlog.Encode(r)
+			raw, err := eventlog.TryEncode(r)
+			if err != nil { // only a string that is too long; Kafka's parser would have refused the request
+				s.log.Warn("request refused: a record of it can't be written", "group", g.ID()[:min(len(g.ID()), 249)], "err", err)
+				fail(&streams.Error{Code: codeInvalidRequest, Message: "A string of the request is longer than the 32767 bytes that a record can hold."})
+				return
+			}
+			raws[i] = raw
 			size += recordOverhead + len(raws[i].Key) + len(raws[i].Value)
 		}
 		if size > s.host.cfg.Log.BatchBytesMax() {

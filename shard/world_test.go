@@ -25,6 +25,7 @@ type modelStore struct {
 	parts    []*modelPart
 	applied  func(int32, int64)
 	owner    func(int32, eventlog.Owner)
+	void     func(int32, []projection.Void)
 	onBatch  chan struct{} // closed and replaced at each batch
 	entries  int
 	restarts uint64
@@ -102,9 +103,10 @@ func (m *modelStore) Batch(p int32, b eventlog.Batch) error {
 	return nil
 }
 
-func (m *modelStore) OnApplied(f func(int32, int64))        { m.applied = f }
-func (m *modelStore) OnOwner(f func(int32, eventlog.Owner)) { m.owner = f }
-func (m *modelStore) Err(int32) error                       { return nil }
+func (m *modelStore) OnApplied(f func(int32, int64))          { m.applied = f }
+func (m *modelStore) OnVoid(f func(int32, []projection.Void)) { m.void = f }
+func (m *modelStore) OnOwner(f func(int32, eventlog.Owner))   { m.owner = f }
+func (m *modelStore) Err(int32) error                         { return nil }
 func (m *modelStore) AtEnd(p int32) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
