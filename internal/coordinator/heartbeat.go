@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"streamkeeper/shard"
 	"streamkeeper/shard/streams"
 )
 
@@ -48,49 +49,64 @@ func (c *Coordinator) heartbeat(ctx context.Context, caller Caller, r *kmsg.Stre
 			return nil, err
 		}
 	}
-	if err := c.knowTopics(ctx, r, required); err != nil {
+	partition := c.shards.Partition(r.Group)
+	generation, err := c.owned(partition)
+	if err != nil {
+		return nil, c.redirect(ctx, r.Group, err)
+	}
+	names, err := c.knowTopics(ctx, r, generation, required)
+	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := c.writing(ctx)
+	writing, cancel := c.writing(ctx)
 	defer cancel()
-	resp, err := c.shards.Heartbeat(ctx, caller.shard(), r.Version, r)
+	resp, err := c.shards.Heartbeat(writing, caller.shard(), r.Version, r)
 	if err != nil {
-		err = c.redirect(ctx, r.Group, err)
+		return nil, c.redirect(ctx, r.Group, err)
 	}
-	return resp, err
+	if len(names) > 0 {
+		c.topics.Pin(c.cfg.Now(), r.Group, generation, names)
+	}
+	return resp, nil
+}
+
+// owned says under which claim this replica serves a partition. What a handler is told of topics is read before it runs, and is
+// only known to be whole where the shard is served already: so a request that comes while it is being taken over does
+// not go to the shard.
+func (c *Coordinator) owned(partition int32) (generation int64, err error) {
+	serving := c.shards.Owns(partition)
+	o, known := c.shards.Owner(partition)
+	switch {
+	case serving:
+		return o.Generation, nil
+	case !known || o.Released:
+		return 0, shard.ErrUnavailable
+	case o.NodeID == c.cfg.Node.ID:
+		return 0, shard.ErrLoading
+	}
+	return 0, shard.ErrNotOwner
 }
 
 // knowTopics makes sure that the handler sees the topics of the group in the snapshot: those of the topology that the request
-// brings, or those of the group's stored topology where nobody has asked for them since this process started. A
-// handler that misses an existing topic would take all tasks away.
-func (c *Coordinator) knowTopics(ctx context.Context, r *kmsg.StreamsGroupHeartbeatRequest, required []string) error {
-	now := c.cfg.Now()
-	pinned := c.topics.Touch(now, r.Group)
-	if r.MemberEpoch < 0 || pinned && r.Topology == nil || !c.shards.Owns(c.shards.Partition(r.Group)) {
-		return nil // a leave computes no tasks; and who does not own the group answers from nothing
+// brings, and those of the group's stored topology where nobody has asked for them under this claim. A handler that
+// misses an existing topic would take all tasks away. It returns the topics that are to be pinned if the request is accepted.
+func (c *Coordinator) knowTopics(ctx context.Context, r *kmsg.StreamsGroupHeartbeatRequest, generation int64, required []string) ([]string, error) {
+	if r.MemberEpoch < 0 {
+		return nil, nil // a leave computes no tasks
 	}
-	names := required
-	if stored, err := c.storedTopics(r.Group, pinned); err != nil {
-		return err
-	} else if len(stored) > 0 {
-		names = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(required), stored...))))
-	}
-	if err := c.topics.Ensure(ctx, names, nil); err != nil {
-		return err
-	}
-	if !pinned || r.Topology != nil {
-		c.topics.Pin(now, r.Group, names)
-	}
-	return nil
-}
-
-// storedTopics are the topics of the topology in the log. They differ from those of a join only while members of an older
-// topology join, but only the log knows.
-func (c *Coordinator) storedTopics(group string, pinned bool) ([]string, error) {
-	if pinned || c.cfg.RequiredTopics == nil {
+	pinned := c.topics.Touch(c.cfg.Now(), r.Group, generation)
+	if pinned && r.Topology == nil {
 		return nil, nil
 	}
-	return c.cfg.RequiredTopics(group)
+	names := required
+	if !pinned && c.cfg.RequiredTopics != nil {
+		stored, err := c.cfg.RequiredTopics(r.Group)
+		if err != nil {
+			return nil, err
+		}
+		names = append(slices.Clone(required), stored...)
+	}
+	return names, c.topics.Ensure(ctx, names, nil)
 }
 
 // requiredTopics are all topics that a topology names, each once, in the order in which it names them (KafkaApis).

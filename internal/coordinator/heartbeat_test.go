@@ -52,6 +52,46 @@ func TestHeartbeatReachesTheShardWithItsTopicsKnown(t *testing.T) {
 }
 
 // After a restart the first heartbeat of a running group must find its topics, or its tasks would be taken away.
+func TestHeartbeatWhileTheShardIsTakenOver(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		prepare func(*world)
+		code    int16
+	}{
+		{"our own claim, not served yet", func(w *world) { w.shards.owners[1] = owner(1000001, "keeper:9292", w.now) }, 14},
+		{"another replica's", func(w *world) { w.shards.owners[1] = owner(1000002, "other:9292", w.now) }, 16},
+		{"nobody's", func(*world) {}, 15},
+		{"released", func(w *world) {
+			o := owner(1000002, "other:9292", w.now)
+			o.Released = true
+			w.shards.owners[1] = o
+		}, 15},
+	} {
+		w := newWorld(t)
+		c.prepare(w)
+		if resp := w.Heartbeat(t.Context(), Caller{}, join("g1", "in")); resp.ErrorCode != c.code || len(w.shards.beats) != 0 {
+			t.Errorf("%s: code %d, shard asked %d times; want %d", c.name, resp.ErrorCode, len(w.shards.beats), c.code)
+		}
+	}
+}
+
+// The shard was another replica's for a while, where the group was deleted and made again over another topic.
+func TestTopicsAreLookedUpAgainAfterEachClaim(t *testing.T) {
+	w := newWorld(t)
+	w.cluster.topic("in2", 2, 1)
+	w.shards.owned[1], w.shards.known["g1"] = true, true
+	w.stored["g1"] = []string{"in"}
+	w.Heartbeat(t.Context(), Caller{}, beat("g1", 5))
+	w.stored["g1"] = []string{"in2"}
+	o := owner(1000001, "keeper:9292", w.now)
+	o.Generation = 77
+	w.shards.owners[1] = o
+	w.Heartbeat(t.Context(), Caller{}, beat("g1", 5))
+	if _, ok := w.topics.Snapshot().Topic("in2"); !ok {
+		t.Error("the topic is not in the snapshot")
+	}
+}
+
 func TestFirstHeartbeatOfAHydratedGroupFindsItsTopics(t *testing.T) {
 	w := newWorld(t)
 	w.shards.owned[1], w.shards.known["g1"] = true, true
@@ -161,9 +201,8 @@ func TestErrorsHaveKafkasCodes(t *testing.T) {
 
 func TestRefusedHeartbeatIsRememberedForTheNextLookup(t *testing.T) {
 	w := newWorld(t)
-	w.shards.err["g1"] = shard.ErrNotOwner
 	w.shards.owners[1] = owner(1000002, "other:9292", w.now)
-	if resp := w.Heartbeat(t.Context(), Caller{}, join("g1", "in")); resp.ErrorCode != 16 || resp.ErrorMessage != nil {
+	if resp := w.Heartbeat(t.Context(), Caller{}, join("g1", "in")); resp.ErrorCode != 16 || len(w.shards.beats) != 0 || resp.ErrorMessage != nil {
 		t.Fatalf("code %d", resp.ErrorCode)
 	}
 	if n, known, ok := w.Coordinator.Coordinator(t.Context(), "g1"); !known || !ok || n.ID != 1000002 {
@@ -184,6 +223,7 @@ func TestDescribingAGroupOfTheClusterDoesNotMoveItsLookups(t *testing.T) {
 	w := newWorld(t)
 	w.foreign.kind, w.foreign.members = "classic", true
 	w.shards.err["g1"] = shard.ErrNotOwner
+	w.shards.owners[1] = owner(1000002, "other:9292", w.now)
 	r := kmsg.NewPtrStreamsGroupDescribeRequest()
 	r.Groups = []string{"g1"}
 	if g := w.Describe(t.Context(), Caller{}, r).Groups[0]; g.ErrorCode != 69 || *g.ErrorMessage != "Group g1 is not a streams group." {

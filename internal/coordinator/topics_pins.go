@@ -12,16 +12,21 @@ const (
 	// topicPinsMax bounds the groups whose topics are pinned. Groups beyond it are served too, but each heartbeat has to make
 	// sure of their topics again.
 	topicPinsMax = 1_000_000
+	// topicsPerPinMax bounds the topics of one group: far more than a topology has, too few for a client that joins with
+	// ever new ones to fill the heap. Beyond it those of the last join alone are kept.
+	topicsPerPinMax = 10_000
 )
 
 // topicPin keeps the topics of one group.
 type topicPin struct {
-	names []string
-	last  time.Time // of the last heartbeat
+	names      []string // ascending
+	generation int64    // of the claim of the group's shard under which they were found
+	last       time.Time
 }
 
-// Pin keeps the topics known and fresh as long as the group is heard of (Touch).
-func (t *Topics) Pin(now time.Time, group string, names []string) {
+// Pin keeps the topics known and fresh as long as the group is heard of (Touch). Under one claim of the group's shard topics
+// are only added: members of an older topology may come and go, and the group's own stays.
+func (t *Topics) Pin(now time.Time, group string, generation int64, names []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	pin := t.pins[group]
@@ -32,12 +37,15 @@ func (t *Topics) Pin(now time.Time, group string, names []string) {
 		pin = &topicPin{}
 		t.pins[group] = pin
 	}
-	pin.last = now
-	if slices.Equal(pin.names, names) {
+	old := pin.names
+	if pin.generation == generation && len(old)+len(names) <= topicsPerPinMax {
+		names = append(slices.Clone(old), names...)
+	}
+	pin.names = slices.Compact(slices.Sorted(slices.Values(names)))
+	pin.generation, pin.last = generation, now
+	if slices.Equal(pin.names, old) {
 		return
 	}
-	old := pin.names
-	pin.names = slices.Clone(names)
 	for _, name := range pin.names {
 		e := t.entries[name]
 		if e == nil {
@@ -49,12 +57,13 @@ func (t *Topics) Pin(now time.Time, group string, names []string) {
 	t.unpin(now, old)
 }
 
-// Touch notes a heartbeat of the group; false says that its topics are not pinned.
-func (t *Topics) Touch(now time.Time, group string) bool {
+// Touch notes a heartbeat of the group; false says that its topics are not pinned, or were before the shard was claimed
+// the last time: in between it may have been another replica's, and the group another one.
+func (t *Topics) Touch(now time.Time, group string, generation int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	pin := t.pins[group]
-	if pin == nil {
+	if pin == nil || pin.generation != generation {
 		return false
 	}
 	pin.last = now

@@ -240,7 +240,7 @@ func TestTopicIsGoneOnlyWhenSaidTwice(t *testing.T) {
 		if err := topics.Ensure(t.Context(), []string{"in"}, nil); err != nil {
 			t.Fatal(err)
 		}
-		topics.Pin(time.Now(), "g", []string{"in"})
+		topics.Pin(time.Now(), "g", 1, []string{"in"})
 		kept := m.topics["in"]
 		m.set(func() { delete(m.topics, "in") })
 		time.Sleep(topicPollInterval + 10*time.Millisecond)
@@ -285,12 +285,12 @@ func TestUnusedTopicsAreForgottenAndPinnedOnesAreNot(t *testing.T) {
 		if err := topics.Ensure(t.Context(), []string{"pinned", "unused", "former"}, nil); err != nil {
 			t.Fatal(err)
 		}
-		topics.Pin(time.Now(), "g", []string{"former"})
-		topics.Pin(time.Now(), "g", []string{"pinned"})
+		topics.Pin(time.Now(), "g", 1, []string{"former"})
+		topics.Pin(time.Now(), "g", 2, []string{"pinned"}) // the shard was claimed anew
 		begin := time.Now()
 		for time.Since(begin) < 2*topicIdleFor {
 			time.Sleep(10 * time.Second)
-			if !topics.Touch(time.Now(), "g") {
+			if !topics.Touch(time.Now(), "g", 2) {
 				t.Fatal("the group is not pinned")
 			}
 		}
@@ -303,13 +303,48 @@ func TestUnusedTopicsAreForgottenAndPinnedOnesAreNot(t *testing.T) {
 			}
 		}
 		time.Sleep(topicPinFor + topicIdleFor + 2*topicPollInterval)
-		if topics.Touch(time.Now(), "g") {
+		if topics.Touch(time.Now(), "g", 2) {
 			t.Error("a group that was not heard of is still pinned")
 		}
 		if _, ok := topics.Lookup("pinned"); ok || len(topics.entries) != 0 || len(topics.names) != 0 {
 			t.Errorf("left: %v %v", topics.entries, topics.names)
 		}
 	})
+}
+
+func TestPinsGrowUnderOneClaim(t *testing.T) {
+	topics := NewTopics(TopicsConfig{Client: newMetadata()})
+	now := time.Now()
+	pinned := func(names ...string) {
+		t.Helper()
+		var got []string
+		for name, e := range topics.entries {
+			if e.pins > 0 {
+				got = append(got, name)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, names) {
+			t.Errorf("pinned %v, want %v", got, names)
+		}
+	}
+	topics.Pin(now, "g", 1, []string{"b", "a"})
+	topics.Pin(now, "g", 1, []string{"c", "a"}) // a member of an older topology
+	pinned("a", "b", "c")
+	topics.Pin(now, "h", 1, []string{"a"})
+	if topics.Touch(now, "g", 2) || !topics.Touch(now, "g", 1) {
+		t.Error("the topics are not bound to the claim")
+	}
+	topics.Pin(now, "g", 2, []string{"d"})
+	pinned("a", "d")
+	many := make([]string, topicsPerPinMax)
+	for i := range many {
+		many[i] = fmt.Sprint("x", i)
+	}
+	topics.Pin(now, "g", 2, many)
+	if n := len(topics.pins["g"].names); n != topicsPerPinMax {
+		t.Errorf("%d topics pinned, want those of the last call alone", n)
+	}
 }
 
 func TestClusterThatIsAwayIsAnErrorOnlyForWhatIsNotKnown(t *testing.T) {
