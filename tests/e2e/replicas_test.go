@@ -94,7 +94,10 @@ func TestTwoReplicas(t *testing.T) {
 	a.Stop()
 
 	s.step("a replica is stopped")
-	a = kafkatest.StartApp(t, kafkatest.AppOptions{Bootstrap: r.bootstrap(), Group: group})
+	// A replica that hangs is noticed by the client's request time-out (30 s by default), which must be shorter than the
+	// session (45 s by default, 6 s here): a member that was expired meanwhile loses its tasks, and the 4.4 client
+	// sometimes dies of that (IllegalStateException "Consumer is not subscribed").
+	a = kafkatest.StartApp(t, kafkatest.AppOptions{Bootstrap: r.bootstrap(), Group: group, Config: map[string]string{"request.timeout.ms": "3000"}})
 	a.WaitTasks(partitions)
 	before := s.members()
 	mark := s.sink.Mark()
