@@ -133,7 +133,7 @@ func TestKafkaExpiredTransactionalID(t *testing.T) {
 		const lease = 500 * time.Millisecond
 		var c Claim
 		eventually(t, func() error { // a claim counts as use of the transactional id: ask as rarely as it expires
-			time.Sleep(transactionalIDExpiration + time.Second)
+			time.Sleep(transactionalIDExpiration + time.Second) // the broker's clock can't be moved
 			began := time.Now()
 			w, err := k.ClaimAfter(t.Context(), 0, Ownership{}, prev, lease)
 			if err != nil {

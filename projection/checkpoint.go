@@ -29,6 +29,7 @@ type checkpoint struct {
 	fence eventlog.Fence
 }
 
+// checkpointBytesMin is a checkpoint with neither log id nor fence: less is damage.
 const checkpointBytesMin = 8 + 4 + 8 + 2
 
 func (c *checkpoint) encode() []byte {
