@@ -32,6 +32,7 @@ type checkedPartition struct {
 type checkedGroup struct {
 	applied    *streams.Group // by the state machine's own Apply
 	exists     bool
+	removals   int
 	epoch      int32 // of the group
 	assignment int32 // epoch of the target assignment
 	members    map[string]bool
@@ -170,6 +171,7 @@ func (c *checker) remove(g *checkedGroup, k eventlog.Key, where func() string) {
 			c.w.violate("%s: removed with members %v", where(), sortedKeys(g.members))
 		}
 		c.w.note("%s: group removed", where())
+		g.removals++
 		g.exists, g.epoch = false, firstEpoch
 	case eventlog.TypeTargetAssignment:
 		g.assignment = firstEpoch
@@ -280,7 +282,14 @@ func (c *checker) memberEpoch(group, member string) (int32, bool) {
 	return cur.MemberEpoch, true
 }
 
-// deletable: the group exists and has no member.
+// removals is how often the group was removed.
+func (c *checker) removals(group string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.group(group).removals
+}
+
+// snapshot is what the log says of a group now.
 func (c *checker) snapshot(group string) (exists bool, members []string, epoch, assignment int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

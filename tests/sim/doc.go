@@ -16,8 +16,10 @@
 //	sim_test.go      flags, seeds, one run
 //	world_test.go    the world: what a seed draws, virtual time, history, violations
 //	replica_test.go  one replica: start, crash, shutdown, and what is left on its disk
+//	scenarios_test.go single stories, told step by step
 //	link_test.go     the network between a replica and the log
 //	client_test.go   a client: heartbeats, reconciliation, commits, fetches; offsets_test.go
+//	admin_test.go    an operator: list, describe, delete
 //	checker_test.go  reads the log as it grows and checks every state that it passes through
 //	faults_test.go   what goes wrong
 //	calm_test.go     what must be so in the end

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -44,6 +45,19 @@ var allFaults = []fault{
 	}},
 	{"claim refused", 2, func(w *world, rng *rand.Rand) func() {
 		w.log.FailClaim(w.anyPartition(rng), errRefusedAppend)
+		return nil
+	}},
+	// With -forget alone: once a cluster has forgotten a partition's producer id (or its epochs are used up) it accepts appends
+	// of the predecessor behind the successor's claim. Readers void them, but a predecessor that is cut off, or has not read the
+	// claim yet, answers them as done. Owners renew their claims so that the id is not forgotten while they live.
+	{"producer id forgotten by the cluster", 0, func(w *world, rng *rand.Rand) func() {
+		w.log.ExpireProducer(w.anyPartition(rng))
+		return nil
+	}},
+	{"claim renewed", 4, func(w *world, rng *rand.Rand) func() {
+		if p := w.anyReplica(rng).running(); p != nil {
+			p.log.renew(rng)
+		}
 		return nil
 	}},
 	{"leader moved", 2, func(w *world, rng *rand.Rand) func() { w.log.MoveLeader(w.anyPartition(rng)); return nil }},
@@ -159,9 +173,12 @@ func (w *world) anyClient(rng *rand.Rand) *client {
 // faults makes things go wrong until ctx ends, and repairs everything before it returns.
 func (w *world) faults(ctx context.Context) {
 	rng := w.rng("faults")
-	total := 0
-	for _, f := range allFaults {
-		total += f.weight
+	faults, total := slices.Clone(allFaults), 0
+	for i := range faults {
+		if *forget && faults[i].weight == 0 {
+			faults[i].weight = 1
+		}
+		total += faults[i].weight
 	}
 	type running struct {
 		name string
@@ -185,7 +202,7 @@ func (w *world) faults(ctx context.Context) {
 		}
 		active = still
 		n := rng.IntN(total)
-		for _, f := range allFaults {
+		for _, f := range faults {
 			if n -= f.weight; n >= 0 {
 				continue
 			}

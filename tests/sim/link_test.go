@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -145,6 +146,24 @@ func (g *linkedLog) ClaimAfter(ctx context.Context, p int32, o eventlog.Ownershi
 	return w, nil
 }
 
+// renew makes a writer renew its claim, as each does every few hours, if none of its appends is under way.
+func (g *linkedLog) renew(rng *rand.Rand) {
+	g.mu.Lock()
+	g.writers = slices.DeleteFunc(g.writers, func(w *linkedWriter) bool { return w.dead() })
+	writers := slices.Clone(g.writers)
+	g.mu.Unlock()
+	if len(writers) == 0 {
+		return
+	}
+	w := writers[rng.IntN(len(writers))]
+	w.l.send(func() {
+		defer func() { _ = recover() }() // the fake refuses a writer that a fault has ended without our knowledge
+		if w.idle() {
+			g.Fake.Renew(w.inner)
+		}
+	})
+}
+
 // End implements eventlog.Log.
 func (g *linkedLog) End(ctx context.Context, p int32) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, appendDeadline)
@@ -198,6 +217,19 @@ type linkedAppend struct {
 	done     eventlog.Done
 	deadline *time.Timer
 	bytes    int
+}
+
+func (w *linkedWriter) dead() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err != nil
+}
+
+// idle says that it lives and waits for nothing.
+func (w *linkedWriter) idle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err == nil && len(w.waiting) == 0
 }
 
 func (w *linkedWriter) Claim() eventlog.Claim { return w.inner.Claim() }

@@ -14,6 +14,7 @@ import (
 var (
 	seedFlag  = flag.Uint64("seed", 0, "run this seed alone")
 	seedsFlag = flag.Int("seeds", 0, "how many new seeds to run; 20 where 0, 4 with -short")
+	forget    = flag.Bool("forget", false, "let the cluster forget producer ids, which acknowledged writes do not survive yet")
 	forFlag   = flag.Duration("for", 0, "run new seeds for that long instead")
 )
 

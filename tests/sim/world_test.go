@@ -56,6 +56,7 @@ type world struct {
 	replicas  []*replica
 	checker   *checker
 	verbose   bool
+	unfollow  func()
 
 	ctx    context.Context // ends with the run or the first violation
 	cancel context.CancelFunc
@@ -193,10 +194,7 @@ func (w *world) owner(group string, rng *rand.Rand) *replica {
 
 // run lets the world live and returns what was violated, "" for nothing.
 func (w *world) run() string {
-	follow, stop := context.WithCancel(context.Background())
-	var followed sync.WaitGroup
-	followed.Go(func() { _ = w.log.Follow(follow, w.checker) })
-
+	w.follow()
 	for _, r := range w.replicas {
 		r.start()
 	}
@@ -206,6 +204,7 @@ func (w *world) run() string {
 		}
 	}
 	w.active.Go(w.cleanup)
+	w.active.Go(w.admin)
 	chaos, over := context.WithTimeout(w.ctx, w.chaos)
 	w.faults(chaos)
 	over()
@@ -214,15 +213,30 @@ func (w *world) run() string {
 	w.cancel()
 	w.active.Wait()
 	w.compare()
-	for _, r := range w.replicas {
-		r.shutdown()
-	}
-	stop()
-	followed.Wait()
-	w.log.Close()
+	w.stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.violation
+}
+
+// follow begins to check the log.
+func (w *world) follow() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = w.log.Follow(ctx, w.checker) })
+	w.unfollow = func() { cancel(); ended.Wait() }
+}
+
+// stop ends everything.
+func (w *world) stop() {
+	w.cancel()
+	w.active.Wait()
+	for _, r := range w.replicas {
+		r.shutdown()
+	}
+	w.unfollow()
+	time.Sleep(2 * appendDeadline) // claims that were under way give up
+	w.log.Close()
 }
 
 // logger writes what the program under test logs into the history.
