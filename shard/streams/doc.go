@@ -35,6 +35,7 @@
 //	timers.go       expiry, and timers after hydration offsets.go   reported changelog positions
 //	commit.go       who may commit and fetch           describe.go  StreamsGroupDescribe
 //	delete.go       tombstones                         text.go      stable text, for tests and logs
+//	description.go  what the log knows of descriptions
 //	member.go       a member                           tasks.go     sets of tasks
 //	holders.go      who holds a task                   hash.go      the metadata hash
 //
