@@ -145,7 +145,7 @@ func (w *world) compare() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	time.Sleep(time.Minute) // what was under way when the clients stopped has arrived
+	pause(time.Minute) // what was under way when the clients stopped has arrived
 	for _, r := range w.replicas {
 		p := r.running()
 		for part := range w.partitions {

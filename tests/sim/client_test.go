@@ -163,13 +163,14 @@ func (c *client) heartbeat() {
 		told = maps.Clone(c.owned)
 		req.ActiveTasks, req.StandbyTasks, req.WarmupTasks = tasksOf(told), []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
 	}
-	resp, err := ask(c, func(ctx context.Context, h *shard.Host) (*kmsg.StreamsGroupHeartbeatResponse, error) {
+	result, err := ask(c, func(ctx context.Context, h *shard.Host) (shard.HeartbeatResult, error) {
 		return h.Heartbeat(ctx, c.caller(), 1, req)
 	})
 	if err != nil {
 		c.heartbeatFailed(err)
 		return
 	}
+	resp := result.Response
 	c.attempts, c.full = 0, false
 	if !joining && resp.MemberEpoch < c.epoch {
 		c.w.violate("%s: epoch of %s went back from %d to %d", c.group, c.id, c.epoch, resp.MemberEpoch)
@@ -242,11 +243,11 @@ func (c *client) reconcile() {
 		}
 	}
 	if len(revoke) > 0 {
-		pause := time.Duration(c.rng.Int64N(int64(300 * time.Millisecond)))
+		closing := time.Duration(c.rng.Int64N(int64(300 * time.Millisecond)))
 		if c.rng.IntN(30) == 0 && !c.w.isCalm() {
-			pause = time.Duration(c.rng.Int64N(int64(90 * time.Second))) // a task that does not close in time
+			closing = time.Duration(c.rng.Int64N(int64(90 * time.Second))) // a task that does not close in time
 		}
-		time.Sleep(pause)
+		pause(closing)
 		c.commit(revoke)
 	}
 	owned := maps.Clone(c.owned)
@@ -296,7 +297,7 @@ func (c *client) leave() {
 	req := kmsg.NewPtrStreamsGroupHeartbeatRequest()
 	req.Version = 1
 	req.Group, req.MemberID, req.MemberEpoch = c.group, c.id, -1
-	_, err := ask(c, func(ctx context.Context, h *shard.Host) (*kmsg.StreamsGroupHeartbeatResponse, error) {
+	_, err := ask(c, func(ctx context.Context, h *shard.Host) (shard.HeartbeatResult, error) {
 		return h.Heartbeat(ctx, c.caller(), 1, req)
 	})
 	c.w.note("%s: %s leaves: %v", c.group, c.id, err)
@@ -329,7 +330,7 @@ func (c *client) setCut(cut bool) {
 func ask[T any](c *client, f func(context.Context, *shard.Host) (T, error)) (T, error) {
 	var zero T
 	if c.coordinator == nil {
-		time.Sleep(delay(c.rng))
+		pause(delay(c.rng))
 		if !c.reach() {
 			return zero, errLost
 		}
@@ -339,7 +340,7 @@ func ask[T any](c *client, f func(context.Context, *shard.Host) (T, error)) (T, 
 	}
 	give := time.Now().Add(requestTimeout)
 	lost := func() (T, error) {
-		time.Sleep(time.Until(give))
+		pause(time.Until(give))
 		return zero, errLost
 	}
 	loses := 0
@@ -349,7 +350,7 @@ func ask[T any](c *client, f func(context.Context, *shard.Host) (T, error)) (T, 
 	dropped := func() bool { return loses > 0 && c.rng.IntN(loses) == 0 }
 	to, answer := delay(c.rng), delay(c.rng)
 	dropThere, dropBack := dropped(), dropped()
-	time.Sleep(to)
+	pause(to)
 	p := c.coordinator.reachable()
 	if p == nil || !c.reach() || dropThere {
 		if p == nil {
@@ -372,7 +373,7 @@ func ask[T any](c *client, f func(context.Context, *shard.Host) (T, error)) (T, 
 	defer t.Stop()
 	select {
 	case o := <-out:
-		time.Sleep(answer)
+		pause(answer)
 		if !c.reach() || dropBack || c.coordinator.reachable() != p {
 			return lost()
 		}

@@ -134,7 +134,7 @@ func (g *linkedLog) ClaimAfter(ctx context.Context, p int32, o eventlog.Ownershi
 	if err != nil {
 		return nil, err
 	}
-	time.Sleep(g.l.delay())
+	pause(g.l.delay())
 	if err := g.l.wait(ctx); err != nil {
 		inner.Close()
 		return nil, err
@@ -175,7 +175,7 @@ func (g *linkedLog) End(ctx context.Context, p int32) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	time.Sleep(g.l.delay())
+	pause(g.l.delay())
 	return end, g.l.wait(ctx)
 }
 
@@ -192,7 +192,7 @@ type linkedFollower struct {
 
 // Batch brings b when the link lets it.
 func (f linkedFollower) Batch(p int32, b eventlog.Batch) error {
-	time.Sleep(f.l.delay())
+	pause(f.l.delay())
 	if err := f.l.wait(f.ctx); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func TestClaimOvertakenWhileItLoads(t *testing.T) {
 				if f() {
 					return
 				}
-				time.Sleep(100 * time.Millisecond) // virtual
+				pause(100 * time.Millisecond)
 			}
 			t.Errorf("not within a minute: %s", what)
 		}
@@ -30,12 +30,12 @@ func TestClaimOvertakenWhileItLoads(t *testing.T) {
 		// It loses its lease, is assigned the partition again, and claims while it reads nothing.
 		p := r.running()
 		p.member.Cut(true)
-		time.Sleep(10 * time.Second)
+		pause(10 * time.Second)
 		p.link.setTail(true)
 		before := len(w.log.Entries(0))
 		p.member.Cut(false)
 		wait("it claims", func() bool { return len(w.log.Entries(0)) > before })
-		time.Sleep(time.Second)
+		pause(time.Second)
 		w.log.Steal(0, eventlog.Ownership{NodeID: 99, Address: "late:1", Instance: "late"})
 		p.link.setTail(false)
 		wait("it owns the partition by the log", func() bool {

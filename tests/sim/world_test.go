@@ -173,6 +173,11 @@ func (w *world) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// pause lets virtual time pass.
+func pause(d time.Duration) {
+	time.Sleep(d) // in a bubble: it costs nothing, and is how long the simulated thing takes
+}
+
 func groupName(n int) string { return fmt.Sprintf("group-%d", n) }
 
 // owner asks the replicas, beginning anywhere, who owns the group's partition, as FindCoordinator does.
@@ -235,7 +240,7 @@ func (w *world) stop() {
 		r.shutdown()
 	}
 	w.unfollow()
-	time.Sleep(2 * appendDeadline) // claims that were under way give up
+	pause(2 * appendDeadline) // claims that were under way give up
 	w.log.Close()
 }
 
