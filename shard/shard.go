@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -213,7 +214,7 @@ func (s *Shard) watchLease() {
 	now := lease.Now()
 	paused := s.looked != Never && now.Sub(s.looked) > s.host.cfg.Membership.LeaseDuration()
 	s.looked = now
-	if s.state != active || s.forgotten() {
+	if s.state != active || s.forgotten() || s.unreadable() {
 		return
 	}
 	valid := lease.ValidFor(s.partition, now)
@@ -241,6 +242,22 @@ func (s *Shard) forgotten() bool {
 	s.end(ErrLoading)
 	if s.wanted {
 		s.startClaim(0)
+	}
+	return true
+}
+
+// unreadable notices that the projection has come to a record that it can't read, perhaps of a newer replica that took the
+// partition over. What is in memory would drift away from a log that nobody here reads any more, and /readyz would go on saying
+// that all is well: the shard ends, and its claims say why they fail.
+func (s *Shard) unreadable() bool {
+	err := s.host.cfg.Store.Err(s.partition)
+	if !errors.Is(err, eventlog.ErrRefused) {
+		return false
+	}
+	s.log.Error("the log can't be read any further, the shard stops", "err", err)
+	s.end(err)
+	if s.wanted {
+		s.startClaim(claimRetryMax)
 	}
 	return true
 }

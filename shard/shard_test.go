@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -438,5 +439,28 @@ func TestAStringThatNoRecordCanHoldIsRefused(t *testing.T) {
 			t.Fatalf("%d records were written", n)
 		}
 		r.join(t, "g", "m")
+	})
+}
+
+// A record that the projection can't read, written while the shard serves: it stops, says so, and serves again when the record is gone.
+func TestUnreadableRecordStopsAServingShard(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		epoch := r.join(t, "g", "m").MemberEpoch
+
+		r.store.fail(fmt.Errorf("%w: partition 0, offset 7: newer", eventlog.ErrRefused))
+		time.Sleep(5 * time.Second)
+		if r.OwnedCount() != 0 || r.Pending() != 1 {
+			t.Errorf("%d served and %d pending shards with an unreadable log, want 0 and 1", r.OwnedCount(), r.Pending())
+		}
+		if _, err := r.beat("g", "m", epoch); err == nil {
+			t.Error("a heartbeat was answered over an unreadable log")
+		}
+
+		r.store.fail(nil)
+		r.awaitServing(t)
+		if _, err := r.beat("g", "m", epoch); err != nil {
+			t.Errorf("heartbeat after the log could be read again: %v", err)
+		}
 	})
 }

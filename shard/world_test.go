@@ -29,6 +29,7 @@ type modelStore struct {
 	onBatch  chan struct{} // closed and replaced at each batch
 	entries  int
 	restarts uint64
+	err      error // of every partition
 }
 
 type modelPart struct {
@@ -106,7 +107,19 @@ func (m *modelStore) Batch(p int32, b eventlog.Batch) error {
 func (m *modelStore) OnApplied(f func(int32, int64))          { m.applied = f }
 func (m *modelStore) OnVoid(f func(int32, []projection.Void)) { m.void = f }
 func (m *modelStore) OnOwner(f func(int32, eventlog.Owner))   { m.owner = f }
-func (m *modelStore) Err(int32) error                         { return nil }
+
+func (m *modelStore) Err(int32) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
+}
+
+func (m *modelStore) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err = err
+}
+
 func (m *modelStore) AtEnd(p int32) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
