@@ -104,7 +104,7 @@ func (c *conn) logEnd(err error) {
 		err = refuse("stalled", fmt.Errorf("the peer stopped in the middle of a frame: %w", err))
 	}
 	switch {
-	case err == nil, errors.Is(err, io.EOF), errors.Is(err, errIdle), errors.Is(err, context.Canceled):
+	case err == nil, errors.Is(err, io.EOF), errors.Is(err, errIdle), errors.Is(err, errMoved), errors.Is(err, context.Canceled):
 		return
 	case errors.As(err, &foreign):
 		c.g.metrics.refuse(c.g.ctx, "protocol")

@@ -18,6 +18,7 @@
 //	connect.go       its upstream twin: connecting, replacing one that the broker closed
 //	upstream.go      connecting to a broker and asking for its API versions
 //	respond.go       answers in order
+//	moved.go         an answer that sends the client to another replica ends its connection
 //	work.go          requests that are answered here, a span each
 //	stream.go        a socket with its buffers; moving bytes, by splice where it pays
 //	routes.go        the table: what happens to which API key

@@ -200,6 +200,11 @@ func (c *conn) localAnswer(s *slot) (kmsg.Response, error) {
 func (c *conn) write(s *slot, resp kmsg.Response) error {
 	c.out = wire.AppendResponse(c.out[:0], s.header.CorrelationID, resp)
 	_, err := c.client.w.Write(c.out)
+	if err == nil && moved(resp) {
+		if err = c.client.w.Flush(); err == nil {
+			err = errMoved
+		}
+	}
 	return err
 }
 
