@@ -2,11 +2,15 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/shard"
+	"streamkeeper/shard/streams"
 )
 
 // groupOperationsAll is the bit field of everything that may be done to a group: READ 3, DELETE 6, DESCRIBE 8,
@@ -47,7 +51,7 @@ func (c *Coordinator) describe(ctx context.Context, r *kmsg.StreamsGroupDescribe
 		ctx, cancel := c.writing(ctx)
 		defer cancel()
 		if g, err = c.shards.Describe(ctx, group); err != nil {
-			f = c.failed("StreamsGroupDescribe", group, c.redirect(ctx, group, err))
+			f = c.failed("StreamsGroupDescribe", group, c.nowhere(ctx, group, err))
 		}
 	}
 	if f.Code != 0 {
@@ -67,6 +71,16 @@ func (c *Coordinator) describe(ctx context.Context, r *kmsg.StreamsGroupDescribe
 		g.AssignorName = kmsg.StringPtr(c.cfg.Assignor)
 	}
 	return g
+}
+
+// nowhere answers for the owner where a group that is asked about is in no replica's log: that it does not exist can be told
+// by everybody, after a read barrier. Sent away instead, the client would look the group up at a replica that knows as
+// little of it, and be led here again.
+func (c *Coordinator) nowhere(ctx context.Context, group string, refused error) error {
+	if !errors.Is(refused, shard.ErrNotOwner) && !errors.Is(refused, shard.ErrUnavailable) || c.Judge(ctx, group) != Foreign {
+		return refused
+	}
+	return &streams.Error{Code: codeNoGroup, Message: "Group " + group + " not found."}
 }
 
 // DeleteGroups answers DeleteGroups v0–3. The fate of one group does not affect another.

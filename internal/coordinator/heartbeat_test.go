@@ -208,13 +208,24 @@ func TestRefusedHeartbeatIsRememberedForTheNextLookup(t *testing.T) {
 	if n, known, ok := w.Coordinator.Coordinator(t.Context(), "g1"); !known || !ok || n.ID != 1000002 {
 		t.Errorf("lookup: %v %v %v", n, known, ok)
 	}
+}
+
+// Whoever is asked can say that a group is nowhere, after a read barrier; nobody is sent around for it.
+func TestDescribeOfAGroupThatIsNowhereNeedsNoOwner(t *testing.T) {
+	w := newWorld(t)
+	w.shards.err["g1"], w.shards.err["h1"] = shard.ErrNotOwner, shard.ErrNotOwner
+	w.shards.reached["h1"] = true // in the log, not read yet
 	r := kmsg.NewPtrStreamsGroupDescribeRequest()
-	w.shards.err["d1"], r.Groups = shard.ErrNotOwner, []string{"d1"}
-	if resp := w.Describe(t.Context(), Caller{}, r); resp.Groups[0].ErrorCode != 16 {
-		t.Fatalf("describe: code %d", resp.Groups[0].ErrorCode)
+	r.Groups = []string{"g1", "h1"}
+	groups := w.Describe(t.Context(), Caller{}, r).Groups
+	if groups[0].ErrorCode != 69 || *groups[0].ErrorMessage != "Group g1 not found." || groups[1].ErrorCode != 16 {
+		t.Errorf("codes %d %d, want 69 16", groups[0].ErrorCode, groups[1].ErrorCode)
 	}
-	if n, known, ok := w.Coordinator.Coordinator(t.Context(), "d1"); !known || !ok || n.ID != 1000002 {
-		t.Errorf("lookup after describe: %v %v %v", n, known, ok)
+	w.shards.barrier = func() error { return errors.New("away") }
+	w.shards.known["h1"] = false
+	w.shards.reached = map[string]bool{}
+	if g := w.Describe(t.Context(), Caller{}, r).Groups[0]; g.ErrorCode != 16 {
+		t.Errorf("while the log's end can't be read: code %d, want 16", g.ErrorCode)
 	}
 }
 
@@ -226,8 +237,8 @@ func TestDescribingAGroupOfTheClusterDoesNotMoveItsLookups(t *testing.T) {
 	w.shards.owners[1] = owner(1000002, "other:9292", w.now)
 	r := kmsg.NewPtrStreamsGroupDescribeRequest()
 	r.Groups = []string{"g1"}
-	if g := w.Describe(t.Context(), Caller{}, r).Groups[0]; g.ErrorCode != 69 || *g.ErrorMessage != "Group g1 is not a streams group." {
-		t.Errorf("describe: %d %v", g.ErrorCode, g.ErrorMessage)
+	if g := w.Describe(t.Context(), Caller{}, r).Groups[0]; g.ErrorCode != 69 {
+		t.Errorf("describe: %d", g.ErrorCode)
 	}
 	if resp := w.Heartbeat(t.Context(), Caller{}, beat("g1", 4)); resp.ErrorCode != 69 {
 		t.Errorf("heartbeat: %d", resp.ErrorCode)

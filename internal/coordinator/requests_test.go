@@ -17,7 +17,7 @@ import (
 func TestDescribe(t *testing.T) {
 	w := newWorld(t)
 	w.shards.err["none1"] = &streams.Error{Code: 69, Message: "Group none1 not found."}
-	w.shards.err["moved2"] = shard.ErrNotOwner
+	w.shards.err["moved2"], w.shards.known["moved2"] = shard.ErrNotOwner, true
 	for _, version := range []int16{0, 1} {
 		r := kmsg.NewPtrStreamsGroupDescribeRequest()
 		r.Version, r.Groups = version, []string{"g1", "none1", "", "moved2"}
