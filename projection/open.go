@@ -138,6 +138,9 @@ func (s *Store) openAt(number int) (Reason, string, error) {
 			return reason, detail, nil
 		}
 	}
+	if errors.Is(err, ErrPartitions) {
+		return "", "", err
+	}
 	if passing(err) {
 		return "", "", fmt.Errorf("%w: %s: %w", ErrStorage, dir, err)
 	}
@@ -162,7 +165,12 @@ func (s *Store) load(e *engine) (Reason, string, error) {
 		return ReasonFormat, fmt.Sprintf("the store has format %d, this program format %d", meta.Format, want.Format), nil
 	case meta.Topic != want.Topic || meta.TopicID != want.TopicID:
 		return ReasonTopic, fmt.Sprintf("the store is of %s (%x), the log is %s (%x)", meta.Topic, meta.TopicID, want.Topic, want.TopicID), nil
-	case meta.Partitions != want.Partitions:
+	case meta.Partitions != want.Partitions && want.TopicID != [16]byte{}:
+		// The same topic: its groups would be looked for where they are not, and applications would start over without their offsets.
+		return "", "", fmt.Errorf("%w: log topic %s has %d partitions, and had %d when %s was written: groups belong to partitions by that count, "+
+			"so groups and committed offsets would no longer be found. Use a topic with %d; or, to begin without them, delete the directory",
+			ErrPartitions, want.Topic, want.Partitions, meta.Partitions, s.cfg.Dir, meta.Partitions)
+	case meta.Partitions != want.Partitions: // without a topic id: perhaps another topic of that name
 		return ReasonPartitions, fmt.Sprintf("the store is of %d partitions, the log has %d", meta.Partitions, want.Partitions), nil
 	}
 	if err := s.loadReplicas(e); err != nil {

@@ -12,15 +12,15 @@ type Reason string
 
 // The reasons. The first five are found when the store is opened and are about all partitions.
 const (
-	ReasonNone       Reason = "no store"     // there was none
-	ReasonDamaged    Reason = "damaged"      // also while running
-	ReasonFormat     Reason = "other format" // of a program that lays it out differently
-	ReasonTopic      Reason = "other topic"  // another name or topic id
-	ReasonPartitions Reason = "other partition count"
-	ReasonLogID      Reason = "other log"            // the log's own random id is another one
-	ReasonCutOff     Reason = "log was cut off"      // below what was applied
-	ReasonLogStart   Reason = "log starts later"     // than what was applied
-	ReasonStale      Reason = "too long off the end" // a tombstone may have been compacted away, see stale
+	ReasonNone       Reason = "no store"              // there was none
+	ReasonDamaged    Reason = "damaged"               // also while running
+	ReasonFormat     Reason = "other format"          // of a program that lays it out differently
+	ReasonTopic      Reason = "other topic"           // another name or topic id
+	ReasonPartitions Reason = "other partition count" // where topics have no ids; else ErrPartitions
+	ReasonLogID      Reason = "other log"             // the log's own random id is another one
+	ReasonCutOff     Reason = "log was cut off"       // below what was applied
+	ReasonLogStart   Reason = "log starts later"      // than what was applied
+	ReasonStale      Reason = "too long off the end"  // a tombstone may have been compacted away, see stale
 )
 
 // staleFraction of delete.retention.ms may pass between two moments at the log's end. A tombstone stays for that long after

@@ -131,8 +131,10 @@ func TestReopenedStoreGoesOnWhereItWas(t *testing.T) {
 // TestStoreOfAnotherLogIsThrownAway: the reasons that are found when the store is opened.
 func TestStoreOfAnotherLogIsThrownAway(t *testing.T) {
 	for reason, change := range map[Reason]func(t *testing.T, cfg *Config){
-		ReasonPartitions: func(_ *testing.T, cfg *Config) { cfg.Identity.Partitions = 4 },
-		ReasonTopic:      func(_ *testing.T, cfg *Config) { cfg.Identity.TopicID[0]++ },
+		ReasonTopic: func(_ *testing.T, cfg *Config) {
+			cfg.Identity.TopicID[0]++
+			cfg.Identity.Partitions = 4
+		},
 		ReasonFormat: func(t *testing.T, cfg *Config) {
 			db, err := pebble.Open("projection/store-000001", &pebble.Options{FS: cfg.FS, FormatMajorVersion: formatMajor})
 			must(t, err)
@@ -173,6 +175,33 @@ func TestStoreOfAnotherLogIsThrownAway(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPartitionsAddedToTheLogTopic: read again by the new count, its groups would not be found any more.
+func TestPartitionsAddedToTheLogTopic(t *testing.T) {
+	cfg := testConfig(vfs.NewMem())
+	s := open(t, cfg)
+	must(t, s.Batch(1, groupsBatch(5, "a", "b")))
+	must(t, s.Close())
+
+	more := cfg
+	more.Identity.Partitions = 4
+	if s, err := Open(more); !errors.Is(err, ErrPartitions) {
+		t.Errorf("opened with a partition more: %v, %v", s, err)
+	}
+	s = open(t, cfg)
+	wantRebuilds(t, s, map[Reason]uint64{})
+	wantGroups(t, s, 1, "a", "b")
+	must(t, s.Close())
+
+	// Where topics have no ids, it may be another topic of that name.
+	cfg = testConfig(vfs.NewMem())
+	cfg.Identity.TopicID = [16]byte{}
+	must(t, open(t, cfg).Close())
+	cfg.Identity.Partitions = 4
+	s = open(t, cfg)
+	defer func() { must(t, s.Close()) }()
+	wantRebuilds(t, s, map[Reason]uint64{ReasonPartitions: 1})
 }
 
 func TestAnotherNameOfTheTopicIsAnotherTopic(t *testing.T) {

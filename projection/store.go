@@ -22,6 +22,8 @@ var (
 	ErrLoading = errors.New("projection is loading")
 	// ErrLocked: another process, or another Store of this one, uses the directory.
 	ErrLocked = errors.New("projection directory is in use")
+	// ErrPartitions: the log topic has another partition count than it had. It does not pass.
+	ErrPartitions = errors.New("the partition count of the log topic was changed")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("projection is closed")
 
