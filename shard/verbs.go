@@ -13,16 +13,24 @@ import (
 	"streamkeeper/shard/streams"
 )
 
+// HeartbeatResult is what an accepted heartbeat leads to.
+type HeartbeatResult struct {
+	Response *kmsg.StreamsGroupHeartbeatResponse
+	// Create lists the internal topics that the group needs and the cluster lacks, ascending by name. It is the group's own and
+	// must not be modified.
+	Create []streams.CreatableTopic
+}
+
 // Heartbeat runs a StreamsGroupHeartbeat: join, beat, leave. A refusal is a *streams.Error.
-func (h *Host) Heartbeat(ctx context.Context, c Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest) (*kmsg.StreamsGroupHeartbeatResponse, error) {
+func (h *Host) Heartbeat(ctx context.Context, c Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest) (HeartbeatResult, error) {
 	if err := streams.Validate(req); err != nil {
-		return nil, err
+		return HeartbeatResult{}, err
 	}
-	return call(ctx, h, "heartbeat", req.Group, func(t *turn) (*kmsg.StreamsGroupHeartbeatResponse, effect, error) {
+	return call(ctx, h, "heartbeat", req.Group, func(t *turn) (HeartbeatResult, effect, error) {
 		before := t.g.Epoch()
 		r, err := t.g.Heartbeat(t.env(c, version), req)
 		if err != nil {
-			return nil, effect{soft: r.Soft}, err // a refusal may still have told something: a shutdown request of a member that is gone
+			return HeartbeatResult{}, effect{soft: r.Soft}, err // a refusal may still have told something: a shutdown request of a member that is gone
 		}
 		for _, rec := range r.Records {
 			if v, ok := rec.Value.(*eventlog.Group); ok && v.Epoch != before && req.MemberEpoch >= 0 {
@@ -30,7 +38,7 @@ func (h *Host) Heartbeat(ctx context.Context, c Caller, version int16, req *kmsg
 			}
 		}
 		trace.SpanFromContext(ctx).SetAttributes(attribute.String("member", req.MemberID), attribute.Int("epoch", int(req.MemberEpoch)))
-		return r.Response, effect{records: r.Records, soft: r.Soft, timers: r.Timers}, nil
+		return HeartbeatResult{r.Response, r.Create}, effect{records: r.Records, soft: r.Soft, timers: r.Timers}, nil
 	})
 }
 

@@ -116,6 +116,9 @@ func (p *parts) close() {
 		cancel() // drained before, or never used
 		_ = p.gateway.Close(ctx)
 	}
+	if p.service != nil {
+		p.service.Close()
+	}
 	if p.log != nil {
 		p.log.Close()
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"streamkeeper/cleanup"
+	"streamkeeper/internal/coordinator"
 	"streamkeeper/internal/telemetry"
 	"streamkeeper/projection"
 	"streamkeeper/shard"
@@ -19,6 +20,9 @@ func registerMetrics(m *telemetry.Metrics, p *parts) error {
 	}
 	sweep := func(f func(cleanup.Stats) int64) func() []telemetry.Reading {
 		return func() []telemetry.Reading { return telemetry.Read(f(p.cycle.Stats())) }
+	}
+	creation := func(f func(coordinator.CreationStats) int64) func() []telemetry.Reading {
+		return func() []telemetry.Reading { return telemetry.Read(f(p.service.CreationStats())) }
 	}
 	return errors.Join(
 		m.Counter("offset.commit", "Offsets committed.", host(func(s shard.Stats) int64 { return s.OffsetCommits })),
@@ -45,6 +49,8 @@ func registerMetrics(m *telemetry.Metrics, p *parts) error {
 		m.Counter("shard.groups.evicted", "Groups that left memory.", host(func(s shard.Stats) int64 { return s.Evicted })),
 		m.Counter("shard.timers.fired", "Session, rebalance and initial delay timers that fired.", host(func(s shard.Stats) int64 { return s.TimersFired })),
 		m.Counter("shard.lease.refusals", "Answers withheld because the lease was over.", host(func(s shard.Stats) int64 { return s.LeaseRefusals })),
+		m.Counter("internal.topics.created", "Internal topics created for streams groups.", creation(func(s coordinator.CreationStats) int64 { return s.Created })),
+		m.Counter("internal.topics.failed", "Attempts to create an internal topic that failed.", creation(func(s coordinator.CreationStats) int64 { return s.Failed })),
 		m.Counter("cleanup.cycles", "Cleanup cycles.", sweep(func(s cleanup.Stats) int64 { return s.Cycles })),
 		m.Counter("cleanup.groups.removed", "Empty groups removed.", sweep(func(s cleanup.Stats) int64 { return s.GroupsRemoved })),
 		m.Counter("cleanup.failures", "Groups and shards that a cleanup cycle could not judge.", sweep(func(s cleanup.Stats) int64 { return s.Failures })),

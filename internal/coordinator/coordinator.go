@@ -23,7 +23,7 @@ type Shards interface {
 	Known(group string) (bool, error)
 	Barrier(ctx context.Context, p int32) error
 
-	Heartbeat(ctx context.Context, c shard.Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest) (*kmsg.StreamsGroupHeartbeatResponse, error)
+	Heartbeat(ctx context.Context, c shard.Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest) (shard.HeartbeatResult, error)
 	Describe(ctx context.Context, group string) (kmsg.StreamsGroupDescribeResponseGroup, error)
 	Commit(ctx context.Context, c offsets.Commit, member string, epoch int32, instance *string) (*kmsg.OffsetCommitResponse, error)
 	Fetch(ctx context.Context, group *kmsg.OffsetFetchRequestGroup, requireStable bool) (kmsg.OffsetFetchResponseGroup, error)
@@ -48,6 +48,8 @@ type Config struct {
 	RequiredTopics func(group string) ([]string, error)
 	// Foreign tells whether the cluster itself has a live group of that id; nil: never asked.
 	Foreign ForeignGroups
+	// Creator creates internal topics of groups; nil: they are left to somebody else.
+	Creator TopicCreator
 	// Assignor is the name that describe gives for the next assignment.
 	Assignor string
 	// WriteTimeout is how long a request may wait for what it wrote to be durable (offsets.commit.timeout.ms); the client is
@@ -68,6 +70,7 @@ type Coordinator struct {
 	log        *slog.Logger
 	remembered remembered
 	barriers   barriers
+	creation   *creation
 }
 
 var (
@@ -75,7 +78,7 @@ var (
 	_ Shards  = (*shard.Host)(nil)
 )
 
-// New returns a coordinator. cfg.Topics must be running before the first request.
+// New returns a coordinator. cfg.Topics must be running before the first request, and Close called after the last.
 func New(cfg Config) *Coordinator {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -89,7 +92,16 @@ func New(cfg Config) *Coordinator {
 	return &Coordinator{
 		cfg: cfg, shards: cfg.Shards, topics: cfg.Topics, log: cfg.Logger,
 		barriers: barriers{read: cfg.Shards.Barrier, next: map[int32]*barrier{}, busy: map[int32]bool{}},
+		creation: newCreation(cfg),
 	}
+}
+
+// Close ends the creation of internal topics. Requests may still come.
+func (c *Coordinator) Close() { c.creation.close() }
+
+// CreationStats counts the internal topics that were created, or could not be.
+func (c *Coordinator) CreationStats() CreationStats {
+	return CreationStats{Created: c.creation.created.Load(), Failed: c.creation.failed.Load()}
 }
 
 // caller is the caller as shards know it.

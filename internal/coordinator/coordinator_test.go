@@ -16,24 +16,27 @@ import (
 	"streamkeeper/eventlog"
 	"streamkeeper/shard"
 	"streamkeeper/shard/offsets"
+	"streamkeeper/shard/streams"
 )
 
 // fakeShards are shards whose answers the test decides. A group's partition is its number at the end of its name.
 type fakeShards struct {
-	mu      sync.Mutex
-	owned   map[int32]bool
-	owners  map[int32]eventlog.Owner
-	known   map[string]bool
-	reached map[string]bool // become known at the barrier
-	failing error           // of Known
-	barrier func() error
-	calls   []string
-	err     map[string]error // by group
-	beats   []*kmsg.StreamsGroupHeartbeatRequest
-	commits []offsets.Commit
-	listed  []shard.Listed
-	busy    atomic.Int32
-	most    atomic.Int32
+	mu       sync.Mutex
+	owned    map[int32]bool
+	owners   map[int32]eventlog.Owner
+	known    map[string]bool
+	reached  map[string]bool // become known at the barrier
+	failing  error           // of Known
+	barrier  func() error
+	calls    []string
+	err      map[string]error // by group
+	beats    []*kmsg.StreamsGroupHeartbeatRequest
+	commits  []offsets.Commit
+	listed   []shard.Listed
+	create   []streams.CreatableTopic                   // that heartbeats ask for, and
+	statuses []kmsg.StreamsGroupHeartbeatResponseStatus // the statuses that come with them
+	busy     atomic.Int32
+	most     atomic.Int32
 }
 
 func newFakeShards() *fakeShards {
@@ -74,15 +77,18 @@ func (s *fakeShards) Barrier(ctx context.Context, p int32) error {
 	}
 	return ctx.Err()
 }
-func (s *fakeShards) Heartbeat(_ context.Context, c shard.Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest) (*kmsg.StreamsGroupHeartbeatResponse, error) {
+func (s *fakeShards) Heartbeat(_ context.Context, c shard.Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest) (shard.HeartbeatResult, error) {
 	s.call("heartbeat %s v%d %s%s", req.Group, version, c.ClientID, c.ClientHost)
 	s.beats = append(s.beats, req)
 	if err := s.err[req.Group]; err != nil {
-		return nil, err
+		return shard.HeartbeatResult{}, err
 	}
 	resp := kmsg.NewPtrStreamsGroupHeartbeatResponse()
-	resp.MemberID, resp.MemberEpoch = req.MemberID, 5
-	return resp, nil
+	resp.MemberID, resp.MemberEpoch, resp.HeartbeatIntervalMillis = req.MemberID, 5, 5000
+	if len(s.create) > 0 {
+		resp.Status = s.statuses
+	}
+	return shard.HeartbeatResult{Response: resp, Create: s.create}, nil
 }
 func (s *fakeShards) Describe(_ context.Context, group string) (kmsg.StreamsGroupDescribeResponseGroup, error) {
 	s.most.Store(max(s.most.Load(), s.busy.Add(1)))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.opentelemetry.io/otel/attribute"
@@ -60,14 +61,26 @@ func (c *Coordinator) heartbeat(ctx context.Context, caller Caller, r *kmsg.Stre
 	}
 	writing, cancel := c.writing(ctx)
 	defer cancel()
-	resp, err := c.shards.Heartbeat(writing, caller.shard(), r.Version, r)
+	result, err := c.shards.Heartbeat(writing, caller.shard(), r.Version, r)
 	if err != nil {
 		return nil, c.redirect(ctx, r.Group, err)
 	}
 	if len(names) > 0 {
 		c.topics.Pin(c.cfg.Now(), r.Group, generation, names)
 	}
-	return resp, nil
+	return c.createTopics(ctx, r.Group, result), nil
+}
+
+// createTopics has the internal topics created that the group lacks, and tells the member what stands in the way. The answer does not
+// wait for it: a heartbeat after the topics have appeared finds the group ready.
+func (c *Coordinator) createTopics(ctx context.Context, group string, result shard.HeartbeatResult) *kmsg.StreamsGroupHeartbeatResponse {
+	resp := result.Response
+	if len(result.Create) > 0 {
+		interval := time.Duration(resp.HeartbeatIntervalMillis) * time.Millisecond // the one that is in effect for this group
+		c.creation.want(ctx, group, result.Create, backOffHeartbeats*interval)
+		resp.Status = c.creation.explain(resp.Status, result.Create)
+	}
+	return resp
 }
 
 // owned says under which claim this replica serves a partition. What a handler is told of topics is read before it runs, and is

@@ -128,6 +128,22 @@ func (t *Topics) Ensure(ctx context.Context, names []string, ids [][16]byte) err
 	if round == nil {
 		return nil
 	}
+	return t.await(ctx, round)
+}
+
+// Refresh asks the cluster about the topics, also where something is known of them.
+func (t *Topics) Refresh(ctx context.Context, names []string) error {
+	t.mu.Lock()
+	round := t.next
+	for _, name := range names {
+		round.names[name] = struct{}{}
+	}
+	t.mu.Unlock()
+	return t.await(ctx, round)
+}
+
+// await has a round asked and waits for its answer.
+func (t *Topics) await(ctx context.Context, round *topicRound) error {
 	select {
 	case t.kick <- struct{}{}:
 	default:
