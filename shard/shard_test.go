@@ -139,6 +139,9 @@ func TestAnswersWithoutAWriteNeedTheLease(t *testing.T) {
 		if _, err := r.beat("g", "m", epoch); !errors.Is(err, ErrLoading) {
 			t.Fatalf("a steady heartbeat after the lease: %v", err)
 		}
+		if l, err := r.List(t.Context()); !errors.Is(err, ErrLoading) {
+			t.Fatalf("a list after the lease: %v, %v", l, err)
+		}
 		if got, err := r.fetched("g"); err != nil || got != -1 {
 			t.Fatalf("an offset fetch proves itself by its barrier: %d %v", got, err)
 		}

@@ -162,7 +162,8 @@ func (s *Shard) stateOf(id string) (string, bool) {
 	return "Empty", ok && err == nil
 }
 
-// do runs f on the loop of a serving shard, and returns when it has run.
+// do runs f on the loop of a serving shard, and returns when it has run. What f read may be told only inside the lease, like
+// every answer without a write (D3).
 func (s *Shard) do(ctx context.Context, f func(*Shard)) error {
 	done := make(chan error, 1)
 	s.post(func(s *Shard) {
@@ -171,7 +172,16 @@ func (s *Shard) do(ctx context.Context, f func(*Shard)) error {
 			return
 		}
 		f(s)
-		done <- nil
+		switch {
+		case s.leaseValid():
+			done <- nil
+		case s.wanted:
+			s.host.stats.leaseRefusals.Add(1)
+			done <- ErrLoading
+		default:
+			s.host.stats.leaseRefusals.Add(1)
+			done <- ErrNotOwner
+		}
 	})
 	select {
 	case err := <-done:
