@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type fakeShards struct {
 	listed   []shard.Listed
 	create   []streams.CreatableTopic                   // that heartbeats ask for, and
 	statuses []kmsg.StreamsGroupHeartbeatResponseStatus // the statuses that come with them
+	interval time.Duration                              // of heartbeats; 5 s where 0
 	busy     atomic.Int32
 	most     atomic.Int32
 }
@@ -84,7 +86,7 @@ func (s *fakeShards) Heartbeat(_ context.Context, c shard.Caller, version int16,
 		return shard.HeartbeatResult{}, err
 	}
 	resp := kmsg.NewPtrStreamsGroupHeartbeatResponse()
-	resp.MemberID, resp.MemberEpoch, resp.HeartbeatIntervalMillis = req.MemberID, 5, 5000
+	resp.MemberID, resp.MemberEpoch, resp.HeartbeatIntervalMillis = req.MemberID, 5, int32(cmp.Or(s.interval, 5*time.Second).Milliseconds())
 	if len(s.create) > 0 {
 		resp.Status = s.statuses
 	}
