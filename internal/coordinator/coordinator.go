@@ -71,6 +71,8 @@ type Coordinator struct {
 	remembered remembered
 	barriers   barriers
 	creation   *creation
+
+	foreignUnknown foreignUnknown
 }
 
 var (

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/projection"
 	"streamkeeper/shard"
 	"streamkeeper/shard/streams"
 )
@@ -47,6 +48,11 @@ func failureOf(err error) failure {
 	// Ours, not now: the client asks here again after its back-off. The upstream cluster being away belongs here, because
 	// the answer of a lookup would be the same.
 	case errors.Is(err, shard.ErrLoading), errors.Is(err, ErrTopicsUnknown):
+		return failure{Code: codeLoading}
+
+	// The projection's disk is full, or it is read again: that passes too, and the projection says so in the log. As an unknown error it
+	// would end every application that starts meanwhile.
+	case errors.Is(err, projection.ErrLoading), errors.Is(err, projection.ErrStorage), errors.Is(err, projection.ErrClosed):
 		return failure{Code: codeLoading}
 
 	// The write may be in the log or not: the client repeats it.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -38,6 +40,9 @@ func (c *Coordinator) checkForeign(ctx context.Context, group string) error {
 	kind, members, err := c.cfg.Foreign.Find(ctx, group)
 	switch {
 	case err != nil:
+		if !errors.Is(err, context.Canceled) { // the client left
+			c.foreignUnknown.warn(c.log, c.cfg.Now(), group, err)
+		}
 		return fmt.Errorf("%w: whether the cluster has a group %q of its own is not known: %w", shard.ErrLoading, group, err)
 	case kind == "":
 		return nil
@@ -46,6 +51,34 @@ func (c *Coordinator) checkForeign(ctx context.Context, group string) error {
 	}
 	return &streams.Error{Code: codeNoGroup, Message: fmt.Sprintf("Group %s is not a streams group: the cluster behind this coordinator has a %s group "+
 		"of that name without members, and taking over its offsets is not supported yet. Delete it there, or use another application.id.", group, kind)}
+}
+
+// foreignUnknown warns that groups can't be made because the cluster does not say whether it has them. Their members are told to try again
+// and do so for ever; where the reason stays (a missing permission), this line is all that tells.
+type foreignUnknown struct {
+	mu   sync.Mutex
+	last time.Time
+	left int // of the log since
+}
+
+// foreignUnknownEvery is how often the line comes at most; members try again several times a second.
+const foreignUnknownEvery = 10 * time.Second
+
+func (u *foreignUnknown) warn(log *slog.Logger, now time.Time, group string, err error) {
+	u.mu.Lock()
+	if !u.last.IsZero() && now.Sub(u.last) < foreignUnknownEvery {
+		u.left++
+		u.mu.Unlock()
+		return
+	}
+	left := u.left
+	u.last, u.left = now, 0
+	u.mu.Unlock()
+	args := []any{"group", group, "err", err}
+	if left > 0 {
+		args = append(args, "since_last_line", left)
+	}
+	log.Warn("can't tell whether the cluster has a group of that id, members that join are told to try again", args...)
 }
 
 // UpstreamGroups asks the cluster's coordinators with the describe calls of each kind of group.

@@ -1,11 +1,15 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -76,5 +80,25 @@ func TestUpstreamGroupsAreFound(t *testing.T) {
 			}
 			find("next", "consumer", true)
 		})
+	}
+}
+
+// A group that can't be made because the cluster does not say whether it has it: members try again for ever, so there must be a line.
+func TestClusterThatDoesNotTellWhetherItHasAGroupIsLogged(t *testing.T) {
+	w := newWorld(t)
+	w.shards.owned[1] = true
+	var lines bytes.Buffer
+	w.Coordinator.log = slog.New(slog.NewTextHandler(&lines, nil))
+	w.foreign.err = kerr.GroupAuthorizationFailed
+	for range 5 {
+		if resp := w.Heartbeat(t.Context(), Caller{}, join("g1", "in")); resp.ErrorCode != 14 {
+			t.Fatalf("code %d, want 14", resp.ErrorCode)
+		}
+	}
+	w.now = w.now.Add(foreignUnknownEvery)
+	w.Heartbeat(t.Context(), Caller{}, join("g1", "in"))
+	if got := lines.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "group=g1") || !strings.Contains(got, "GROUP_AUTHORIZATION_FAILED") ||
+		!strings.Contains(got, "since_last_line=4") {
+		t.Errorf("log lines:\n%s", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/projection"
 	"streamkeeper/shard"
 	"streamkeeper/shard/streams"
 )
@@ -179,6 +180,9 @@ func TestErrorsHaveKafkasCodes(t *testing.T) {
 		{eventlog.ErrOutcomeUnknown, 15, false},
 		{eventlog.ErrClosed, 15, false},
 		{ErrTopicsUnknown, 14, false},
+		{fmt.Errorf("%w: no space left", projection.ErrStorage), 14, false},
+		{fmt.Errorf("%w: partition 1", projection.ErrLoading), 14, false},
+		{projection.ErrClosed, 14, false},
 		{errors.Join(ErrTopicsUnknown, context.DeadlineExceeded), 14, false},
 		{context.DeadlineExceeded, 15, false},
 		{context.Canceled, 15, false},
