@@ -118,7 +118,7 @@ func (l *leaders) load(ctx context.Context) error {
 			l.missing = time.Now()
 		}
 		if time.Since(l.missing) > l.patience {
-			l.fail(fmt.Errorf("log topic %s is gone: it was deleted while the process ran; restore it, or remove the data directory and start again with an empty log", l.id.Topic))
+			l.fail(fmt.Errorf("log topic %s is gone: it was deleted while the process ran; restore it; started without it, an empty one is made, and all streams groups and their committed offsets are lost", l.id.Topic))
 		}
 		return err
 	}
@@ -128,7 +128,7 @@ func (l *leaders) load(ctx context.Context) error {
 	case topic.TopicID != l.id.TopicID && topic.TopicID != unknown && l.id.TopicID != unknown:
 		l.fail(fmt.Errorf("log topic %s is another one: its id was %x, is %x; it was deleted and made again while the process ran; start again to read the new one", l.id.Topic, l.id.TopicID, topic.TopicID))
 	case int32(len(topic.Partitions)) != l.id.Partitions:
-		l.fail(fmt.Errorf("log topic %s has %d partitions, had %d when the process started: groups would change their partition; the count must not be changed, recreate the topic with %d", l.id.Topic, len(topic.Partitions), l.id.Partitions, l.id.Partitions))
+		l.fail(fmt.Errorf("log topic %s has %d partitions, had %d when the process started: groups would change their partition; the count must not be changed. Use a topic with %d; one that is made anew begins without groups and committed offsets", l.id.Topic, len(topic.Partitions), l.id.Partitions, l.id.Partitions))
 	}
 	if l.err != nil {
 		return l.err
