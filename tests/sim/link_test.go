@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -17,7 +18,7 @@ const appendDeadline = 30 * time.Second
 // link is the network between a replica and the log's brokers. While it is cut, what is sent is under way and arrives when it is
 // whole again, in order; the same with the answers.
 type link struct {
-	delay func() time.Duration
+	delay func(kind string) time.Duration
 
 	mu      sync.Mutex
 	cut     bool
@@ -28,7 +29,7 @@ type link struct {
 	tail    chan struct{}
 }
 
-func newLink(delay func() time.Duration) *link {
+func newLink(delay func(string) time.Duration) *link {
 	l := &link{delay: delay, whole: make(chan struct{}), tail: make(chan struct{})}
 	close(l.whole)
 	close(l.tail)
@@ -134,12 +135,12 @@ func (g *linkedLog) ClaimAfter(ctx context.Context, p int32, o eventlog.Ownershi
 	if err != nil {
 		return nil, err
 	}
-	pause(g.l.delay())
+	pause(g.l.delay(fmt.Sprint("claim ", p)))
 	if err := g.l.wait(ctx); err != nil {
 		inner.Close()
 		return nil, err
 	}
-	w := &linkedWriter{inner: inner, l: g.l}
+	w := &linkedWriter{inner: inner, l: g.l, acks: fmt.Sprint("ack ", p)}
 	g.mu.Lock()
 	g.writers = append(g.writers, w)
 	g.mu.Unlock()
@@ -175,7 +176,7 @@ func (g *linkedLog) End(ctx context.Context, p int32) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	pause(g.l.delay())
+	pause(g.l.delay(fmt.Sprint("end ", p)))
 	return end, g.l.wait(ctx)
 }
 
@@ -192,7 +193,7 @@ type linkedFollower struct {
 
 // Batch brings b when the link lets it.
 func (f linkedFollower) Batch(p int32, b eventlog.Batch) error {
-	pause(f.l.delay())
+	pause(f.l.delay(fmt.Sprint("batch ", p)))
 	if err := f.l.wait(f.ctx); err != nil {
 		return err
 	}
@@ -206,6 +207,7 @@ func (f linkedFollower) Batch(p int32, b eventlog.Batch) error {
 type linkedWriter struct {
 	inner eventlog.Writer
 	l     *link
+	acks  string // kind of its answers
 
 	mu      sync.Mutex
 	waiting []*linkedAppend // in the order of the appends
@@ -271,7 +273,7 @@ func (w *linkedWriter) op(bytes int, done eventlog.Done, send func(eventlog.Done
 		send(func(offset int64, err error) {
 			// Answers come in order, each a while after the one before.
 			w.mu.Lock()
-			at := time.Now().Add(w.l.delay())
+			at := time.Now().Add(w.l.delay(w.acks))
 			if !at.After(w.lastAck) {
 				at = w.lastAck.Add(1)
 			}

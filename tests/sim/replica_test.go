@@ -79,7 +79,7 @@ func (r *replica) start() {
 		w.violate("replica %d: opening its projection: %v", r.node, err)
 		return
 	}
-	p := &process{link: newLink(delay), store: store, member: w.ownership.Member(r.node, delay)}
+	p := &process{link: newLink(delay), store: store, member: w.ownership.Member(r.node, func() time.Duration { return delay("ownership") })}
 	p.log = &linkedLog{Fake: w.log, l: p.link}
 	p.host = shard.New(shard.Config{
 		Log: p.log, Store: store, Membership: p.member,

@@ -86,7 +86,7 @@ func newWorld(seed uint64, verbose bool) *world {
 	w.plan = drawPlan(w.rng("plan"))
 	w.topics = topics{w.plan.tasks}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
-	w.log = eventlog.NewFake(eventlog.FakeOptions{Partitions: w.partitions, EntriesPerRead: 1 + w.rng("reads").IntN(20)})
+	w.log = eventlog.NewFake(eventlog.FakeOptions{Partitions: w.partitions, EntriesPerRead: 1}) // so that what a reader gets at once does not depend on a race
 	w.ownership = shard.NewFakeGroup(shard.FakeGroupOptions{Partitions: w.partitions})
 	w.checker = newChecker(w)
 	for n := range w.plan.replicas {
@@ -106,14 +106,18 @@ func (w *world) rng(part string) *rand.Rand {
 	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
 }
 
-// delays makes a function that draws how long a message is under way. It is safe for concurrent use.
-func (w *world) delays(part string) func() time.Duration {
+// delays makes a function that draws how long a message of some kind is under way. Each kind has its own stream, and messages of
+// one kind must follow each other: what happens at the same instant must not race for draws. It is safe for concurrent use.
+func (w *world) delays(part string) func(kind string) time.Duration {
 	var mu sync.Mutex
-	rng := w.rng("delays of " + part)
-	return func() time.Duration {
+	rngs := map[string]*rand.Rand{}
+	return func(kind string) time.Duration {
 		mu.Lock()
 		defer mu.Unlock()
-		return delay(rng)
+		if rngs[kind] == nil {
+			rngs[kind] = w.rng("delays of " + part + ", " + kind)
+		}
+		return delay(rngs[kind])
 	}
 }
 
