@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"streamkeeper/eventlog"
@@ -40,7 +41,8 @@ func (s *Shard) otherOwner(o eventlog.Owner) {
 	if s.state != active || o.Generation <= s.writer.Claim().Generation || o.Released {
 		return
 	}
-	s.log.Info("another replica claimed the partition", "owner", o.NodeID, "address", o.Address, "generation", o.Generation)
+	s.log.Debug("another replica claimed the partition", "owner", o.NodeID, "address", o.Address, "generation", o.Generation)
+	s.host.tally.say(slog.LevelInfo, fmt.Sprintf("shards taken over by node %d at %s", o.NodeID, o.Address), s.partition)
 	s.end(ErrNotOwner)
 	if s.wanted {
 		// The group assigned it to us, so the other's claim is the late one. A pause keeps two that disagree from fencing each other in a circle.
@@ -153,7 +155,8 @@ func (s *Shard) claimed(run int64, w eventlog.Writer, err error) {
 	s.lapsed = false
 	s.serving.Store(true)
 	s.host.stats.claims.Add(1)
-	s.log.Info("shard serves", "generation", w.Claim().Generation, "epoch", w.Claim().ProducerEpoch, "groups", len(s.groups))
+	s.host.tally.say(slog.LevelInfo, "shards serve", s.partition)
+	s.log.Debug("shard serves", "generation", w.Claim().Generation, "epoch", w.Claim().ProducerEpoch, "groups", len(s.groups))
 }
 
 // failed is called when the writer reported an error that ends it.

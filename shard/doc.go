@@ -31,6 +31,7 @@
 //	members.go     who is in the group: node ids, refusals
 //	lease.go       the lease that the group grants; lease_linux.go, lease_other.go: its clock
 //	repair.go      void records of a replaced owner get their keys' right values written again
+//	tally.go       one log line for what many shards say
 //	stats.go       counters
 //
 // # Non-obvious

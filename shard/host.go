@@ -65,6 +65,7 @@ type Host struct {
 	stopping atomic.Bool
 	ended    chan struct{} // closed when Run returns
 	stats    counters
+	tally    tally
 }
 
 // New makes the shards of cfg.Log; none serves until Run.
@@ -81,7 +82,7 @@ func New(cfg Config) *Host {
 	if cfg.Tracer == nil {
 		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}
-	h := &Host{cfg: cfg, log: cfg.Logger, tracer: cfg.Tracer, ended: make(chan struct{})}
+	h := &Host{cfg: cfg, log: cfg.Logger, tracer: cfg.Tracer, ended: make(chan struct{}), tally: tally{log: cfg.Logger}}
 	n := cfg.Log.Identity().Partitions
 	h.shards = make([]*Shard, n)
 	for p := range n {

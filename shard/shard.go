@@ -220,15 +220,15 @@ func (s *Shard) watchLease() {
 	valid := lease.ValidFor(s.partition, now)
 	switch {
 	case !valid && !s.wanted:
-		s.log.Info("lease ended after revocation, shard stops")
+		s.host.tally.say(slog.LevelInfo, "lease ended after revocation, shards stop", s.partition)
 		s.end(ErrNotOwner)
 	case !valid && !s.lapsed:
 		s.lapsed = true
-		s.log.Warn("lease lapsed, answers are withheld until the ownership group confirms this replica again")
+		s.host.tally.say(slog.LevelWarn, "lease lapsed, answers are withheld until the ownership group confirms this replica again", s.partition)
 	case valid && (s.lapsed || paused):
 		s.lapsed = false
 		s.restoreTimers()
-		s.log.Info("lease is back, sessions start at full length")
+		s.host.tally.say(slog.LevelInfo, "lease is back, sessions start at full length", s.partition)
 	}
 }
 
