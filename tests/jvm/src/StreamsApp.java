@@ -19,9 +19,11 @@ import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.processor.api.FixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.FixedKeyProcessorContext;
 import org.apache.kafka.streams.processor.api.FixedKeyRecord;
@@ -38,6 +40,8 @@ import org.apache.kafka.streams.state.KeyValueStore;
  *                 by    the instance that wrote it
  *                 from  partition:offset of the record it was made of
  *               count: in, re-keyed by value (a repartition topic), counted (a store and its changelog), to out
+ *               join: in, re-keyed by value (a repartition topic), joined with in2 within five minutes (two window stores
+ *                 and their changelogs), both values to out
  *               copy2: as stateless, in two subtopologies (in to out, in2 to out2)
  *   threads     1            guarantee   at_least_once       protocol  streams
  *   state       state directory                              commit    commit interval in ms
@@ -162,7 +166,14 @@ public final class StreamsApp {
                 .count(Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as("counts"))
                 .toStream()
                 .to(need("out"), Produced.with(Serdes.String(), Serdes.Long()));
-            default -> throw new IllegalArgumentException("unknown topology " + kind + ", there are " + List.of("stateless", "copy2", "count"));
+            case "join" -> source(b, need("in"))
+                .peek((k, v) -> SEEN.incrementAndGet())
+                .selectKey((k, v) -> v)
+                .join(source(b, need("in2")).peek((k, v) -> SEEN.incrementAndGet()), (l, r) -> l + "+" + r,
+                    JoinWindows.ofTimeDifferenceWithNoGrace(Duration.ofMinutes(5)),
+                    StreamJoined.with(Serdes.String(), Serdes.String(), Serdes.String()).withName("pair").withStoreName("pairs"))
+                .to(need("out"), Produced.with(Serdes.String(), Serdes.String()));
+            default -> throw new IllegalArgumentException("unknown topology " + kind + ", there are " + List.of("stateless", "copy2", "count", "join"));
         }
         return b.build();
     }
