@@ -99,6 +99,7 @@ func (c *Coordinator) DeleteGroups(ctx context.Context, _ Caller, r *kmsg.Delete
 			g.ErrorCode = c.failed("DeleteGroups", groups[i], err).Code
 		} else {
 			c.remembered.drop(groups[i])
+			c.topics.Forget(groups[i])
 			c.log.Info("group deleted", "group", groups[i])
 		}
 		resp.Groups[i] = g

@@ -249,7 +249,7 @@ func (t *Topics) due(now time.Time) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.unpinIdle(now)
-	forgotten := t.forget(func(e *topicEntry) bool { return now.Sub(e.used) > topicIdleFor })
+	forgotten := t.forgetIf(func(e *topicEntry) bool { return now.Sub(e.used) > topicIdleFor })
 	if excess := len(t.entries) - topicsMax; excess > 0 {
 		var used []time.Time
 		for _, e := range t.entries {
@@ -259,7 +259,7 @@ func (t *Topics) due(now time.Time) []string {
 		}
 		slices.SortFunc(used, time.Time.Compare)
 		if limit := min(excess, len(used)) - 1; limit >= 0 {
-			forgotten = t.forget(func(e *topicEntry) bool { return !e.used.After(used[limit]) }) || forgotten
+			forgotten = t.forgetIf(func(e *topicEntry) bool { return !e.used.After(used[limit]) }) || forgotten
 		}
 	}
 	for id, at := range t.absentIDs {
@@ -273,10 +273,21 @@ func (t *Topics) due(now time.Time) []string {
 	return slices.Sorted(maps.Keys(t.entries))
 }
 
-// forget drops the entries without pins for which f is true.
-func (t *Topics) forget(f func(*topicEntry) bool) (any bool) {
+// forgetIf drops the entries without pins for which f is true, and says whether the snapshot had one of them.
+func (t *Topics) forgetIf(f func(*topicEntry) bool) (any bool) {
 	for name, e := range t.entries {
-		if e.pins > 0 || !f(e) {
+		if f(e) {
+			any = t.forget([]string{name}) || any
+		}
+	}
+	return any
+}
+
+// forget drops the entries of the names that have no pins, and says whether the snapshot had one of them.
+func (t *Topics) forget(names []string) (any bool) {
+	for _, name := range names {
+		e := t.entries[name]
+		if e == nil || e.pins > 0 {
 			continue
 		}
 		if e.exists {

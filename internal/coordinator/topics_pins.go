@@ -70,6 +70,22 @@ func (t *Topics) Touch(now time.Time, group string, generation int64) bool {
 	return true
 }
 
+// Forget forgets the topics of a group that was deleted, but for those that other groups need: its internal topics are usually
+// deleted with it, and a next start of the application must not find them still there.
+func (t *Topics) Forget(group string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	pin := t.pins[group]
+	if pin == nil {
+		return
+	}
+	delete(t.pins, group)
+	t.unpin(time.Now(), pin.names)
+	if t.forget(pin.names) {
+		t.publish()
+	}
+}
+
 // unpinIdle lets go of the topics of groups that are no longer heard of; called with mu held.
 func (t *Topics) unpinIdle(now time.Time) {
 	for group, pin := range t.pins {

@@ -347,6 +347,40 @@ func TestPinsGrowUnderOneClaim(t *testing.T) {
 	}
 }
 
+// The internal topics of a group are deleted with it, right after it; the application may be started again at once.
+func TestTopicsOfADeletedGroupAreForgotten(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *metadata, topics *Topics) {
+		for i, name := range []string{"in", "changelog", "other"} {
+			m.topic(name, byte(1+i), 2)
+		}
+		all := []string{"in", "changelog", "other"}
+		if err := topics.Ensure(t.Context(), all, nil); err != nil {
+			t.Fatal(err)
+		}
+		topics.Pin(time.Now(), "g", 1, []string{"in", "changelog"})
+		topics.Pin(time.Now(), "h", 1, []string{"in", "other"})
+		version := topics.Snapshot().Version()
+		topics.Forget("g")
+		topics.Forget("g")
+		topics.Forget("nobody")
+		if topics.Touch(time.Now(), "g", 1) || !topics.Touch(time.Now(), "h", 1) {
+			t.Error("the wrong group's pins are gone")
+		}
+		if topics.Snapshot().Version() != version+1 {
+			t.Errorf("version %d, was %d", topics.Snapshot().Version(), version)
+		}
+		m.set(func() { delete(m.topics, "changelog") })
+		if err := topics.Ensure(t.Context(), all, nil); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]bool{"in": true, "changelog": false, "other": true} {
+			if _, ok := topics.Snapshot().Topic(name); ok != want {
+				t.Errorf("%s is there: %v, want %v", name, ok, want)
+			}
+		}
+	})
+}
+
 func TestClusterThatIsAwayIsAnErrorOnlyForWhatIsNotKnown(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *metadata, topics *Topics) {
 		m.topic("in", 1, 1)
