@@ -57,10 +57,12 @@ func (s *Shard) startClaim(pause time.Duration) {
 	run := s.run
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopRun = cancel
-	go func() {
+	s.host.claims.Go(func() {
 		w, err := s.claim(ctx, pause)
-		s.post(func(s *Shard) { s.claimed(run, w, err) })
-	}()
+		if !s.post(func(s *Shard) { s.claimed(run, w, err) }) && w != nil {
+			w.Close()
+		}
+	})
 }
 
 // claim runs off the loop: wait until the projection stands at the end (an owner that still reads would fence one that serves),
@@ -108,27 +110,36 @@ func (s *Shard) claim(ctx context.Context, pause time.Duration) (eventlog.Writer
 		w.Close()
 		return nil, err
 	}
-	// A claim that came after the lease of a replica that took over meanwhile is void for every reader.
-	if o, ok := store.Owner(s.partition); !ok || o.Instance != self.Instance || o.NodeID != self.NodeID {
+	if err := s.overtaken(w); err != nil {
 		w.Close()
-		return nil, fmt.Errorf("%w: the log names node %d as owner after the claim at offset %d", eventlog.ErrFenced, o.NodeID, w.Claim().Generation)
+		return nil, err
 	}
 	return w, nil
+}
+
+// overtaken: somebody else claimed after us, or our claim is void for every reader because its producer id had been replaced already.
+func (s *Shard) overtaken(w eventlog.Writer) error {
+	self := s.host.cfg.Self
+	o, ok := s.host.cfg.Store.Owner(s.partition)
+	if ok && o.Instance == self.Instance && o.NodeID == self.NodeID {
+		return nil
+	}
+	return fmt.Errorf("%w: the log names node %d as owner after the claim at offset %d", eventlog.ErrFenced, o.NodeID, w.Claim().Generation)
 }
 
 // claimed takes the outcome of a claim.
 func (s *Shard) claimed(run int64, w eventlog.Writer, err error) {
 	if run != s.run || s.state != claiming {
 		if w != nil { // revoked while the claim was under way: nobody serves under it
-			go func() {
-				ctx, cancel := context.WithTimeout(context.Background(), releaseMax)
-				defer cancel()
-				if err := w.Release(ctx); err != nil {
-					w.Close()
-				}
-			}()
+			s.host.claims.Go(func() { s.releaseWriter(context.Background(), w) })
 		}
 		return
+	}
+	if err == nil {
+		err = s.overtaken(w) // once more: claim looked before this event was queued
+		if err != nil {
+			w.Close()
+		}
 	}
 	if err == nil {
 		s.writer = w
@@ -192,8 +203,9 @@ func (s *Shard) end(err error) {
 		s.writer.Close()
 		s.writer = nil
 	}
-	waiting := s.inflight
-	s.inflight = nil
+	waiting, unproven := s.inflight, s.unproven
+	s.inflight, s.unproven = nil, nil
+	s.proving.Store(false)
 	for id := range s.groups {
 		s.host.known.Delete(id)
 	}
@@ -205,29 +217,54 @@ func (s *Shard) end(err error) {
 			w.fail(err)
 		}
 	}
+	for _, u := range unproven {
+		u.w.fail(err)
+	}
+}
+
+// endReleasing ends a serving shard and tells the others, in the log, that nobody owns the partition. The channel is closed when that is
+// written, or given up.
+func (s *Shard) endReleasing(ctx context.Context) <-chan struct{} {
+	done := make(chan struct{})
+	w := s.writer
+	s.writer = nil // end must not close it under the release
+	s.end(ErrNotOwner)
+	s.host.claims.Go(func() {
+		defer close(done)
+		s.releaseWriter(ctx, w)
+	})
+	return done
+}
+
+// releaseWriter writes the released record within ctx and releaseMax, and ends the writer.
+func (s *Shard) releaseWriter(ctx context.Context, w eventlog.Writer) {
+	ctx, cancel := context.WithTimeout(ctx, releaseMax)
+	defer cancel()
+	if err := w.Release(ctx); err != nil {
+		if !errors.Is(err, eventlog.ErrFenced) { // a successor is there: nothing to release
+			s.log.Warn("released record not written", "err", err)
+		}
+		w.Close()
+	}
 }
 
 // release writes the released record and ends the shard; called at shutdown, from outside the loop.
 func (s *Shard) release(ctx context.Context) {
-	done := make(chan struct{})
-	s.post(func(s *Shard) {
-		w := s.writer
-		if s.state != active || w == nil {
-			close(done)
-			return
+	released := make(chan (<-chan struct{}), 1)
+	if !s.post(func(s *Shard) {
+		if s.state == active {
+			released <- s.endReleasing(ctx)
+		} else {
+			close(released)
 		}
-		s.writer = nil // end must not close it under the release
-		s.end(ErrNotOwner)
-		go func() {
-			defer close(done)
-			if err := w.Release(ctx); err != nil {
-				s.log.Warn("released record not written", "err", err)
-				w.Close()
-			}
-		}()
-	})
+	}) {
+		return
+	}
 	select {
-	case <-done:
+	case done, ok := <-released:
+		if ok {
+			<-done // within releaseMax
+		}
 	case <-ctx.Done():
 	}
 }

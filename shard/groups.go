@@ -2,6 +2,8 @@ package shard
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"streamkeeper/shard/streams"
@@ -60,7 +62,8 @@ func (s *Shard) load() error {
 // restoreTimers starts the timers of all groups in memory at full length.
 func (s *Shard) restoreTimers() {
 	now := s.host.cfg.Now()
-	for _, g := range s.groups {
+	for _, id := range slices.Sorted(maps.Keys(s.groups)) { // in a fixed order: timers of one instant fire in it
+		g := s.groups[id]
 		t := &turn{s: s, g: g, now: now}
 		for _, tm := range g.Restore(t.env(Caller{}, 0)) {
 			s.schedule(g, tm, now)

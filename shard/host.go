@@ -66,6 +66,7 @@ type Host struct {
 	ended    chan struct{} // closed when Run returns
 	stats    counters
 	tally    tally
+	claims   sync.WaitGroup // goroutines that claim or release
 }
 
 // New makes the shards of cfg.Log; none serves until Run.
@@ -107,6 +108,7 @@ func (h *Host) Run(ctx context.Context) error {
 	h.stopping.Store(true)
 	stop()
 	wg.Wait()
+	h.claims.Wait()
 	close(h.ended)
 	return err
 }

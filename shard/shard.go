@@ -31,6 +31,7 @@ type Shard struct {
 
 	serving   atomic.Bool // state == active
 	wantedNow atomic.Bool // wanted, for other goroutines
+	proving   atomic.Bool // answers wait for the projection: it wakes the loop
 
 	// The inbox: what other goroutines hand to the loop. Each source has its own slot, so that nothing but requests needs a bound.
 	mu       sync.Mutex
@@ -39,6 +40,7 @@ type Shard struct {
 	acks     []ack
 	applied  int64         // newest position of the projection
 	wake     chan struct{} // capacity 1
+	dead     bool          // the loop has ended: nothing is taken any more
 
 	state    state
 	restarts uint64 // of the projection's partition when the groups were loaded
@@ -52,6 +54,7 @@ type Shard struct {
 	inflight []inflight // appends without acknowledgement, in order
 	seq      int64      // number of the newest append
 	acked    int64      // number of the newest acknowledged append
+	unproven []unproven // answers that wait for the projection
 	overlay  overlay
 	ready    []waiter // answers that only need the lease; handed out together
 	timers   timers
@@ -119,6 +122,9 @@ func (s *Shard) loop(ctx context.Context) {
 		case <-ctx.Done():
 			s.end(ErrUnavailable)
 			s.drain()
+			s.mu.Lock()
+			s.dead = true
+			s.mu.Unlock()
 			return
 		case <-s.wake:
 		case <-timer.C:
@@ -141,6 +147,7 @@ func (s *Shard) drain() {
 		s.mu.Unlock()
 		if len(acks) == 0 && len(events) == 0 && len(requests) == 0 {
 			s.overlay.drop(applied)
+			s.prove(applied)
 			return
 		}
 		for _, a := range acks {
@@ -150,6 +157,7 @@ func (s *Shard) drain() {
 			f(s)
 		}
 		s.overlay.drop(applied)
+		s.prove(applied)
 		for i := range requests {
 			s.serve(&requests[i])
 		}
@@ -164,12 +172,17 @@ func (s *Shard) signal() {
 	}
 }
 
-// post hands f to the loop.
-func (s *Shard) post(f func(*Shard)) {
+// post hands f to the loop; false: the loop has ended and f will not run.
+func (s *Shard) post(f func(*Shard)) bool {
 	s.mu.Lock()
+	if s.dead {
+		s.mu.Unlock()
+		return false
+	}
 	s.events = append(s.events, f)
 	s.mu.Unlock()
 	s.signal()
+	return true
 }
 
 func (s *Shard) postAck(a ack) {
@@ -179,11 +192,14 @@ func (s *Shard) postAck(a ack) {
 	s.signal()
 }
 
-// postApplied remembers how far the projection is. It does not wake the loop: nothing waits for it but the next look.
+// postApplied remembers how far the projection is. It wakes the loop only if answers wait for it.
 func (s *Shard) postApplied(next int64) {
 	s.mu.Lock()
 	s.applied = next
 	s.mu.Unlock()
+	if s.proving.Load() {
+		s.signal()
+	}
 }
 
 func (s *Shard) postOwner(o eventlog.Owner) {
@@ -221,7 +237,7 @@ func (s *Shard) watchLease() {
 	switch {
 	case !valid && !s.wanted:
 		s.host.tally.say(slog.LevelInfo, "lease ended after revocation, shards stop", s.partition)
-		s.end(ErrNotOwner)
+		s.endReleasing(context.Background())
 	case !valid && !s.lapsed:
 		s.lapsed = true
 		s.host.tally.say(slog.LevelWarn, "lease lapsed, answers are withheld until the ownership group confirms this replica again", s.partition)

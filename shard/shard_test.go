@@ -467,3 +467,32 @@ func TestUnreadableRecordStopsAServingShard(t *testing.T) {
 		}
 	})
 }
+
+// Where the claim's producer id was replaced the cluster goes on acknowledging the predecessor, whose records nobody counts. So an owner that
+// was revoked tells no success before it has read its own record, with its claim still the last.
+func TestRevokedOwnerProvesItsWrites(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		a := serving(t, log, start)
+		epoch := a.join(t, "g", "m").MemberEpoch
+		a.m.revoke(0)
+		if err := a.commit("g", "m", epoch, 3); err != nil {
+			t.Fatalf("a revoked owner whose claim is the last one: %v", err)
+		}
+		log.HoldTail(0)
+		commit := async(func() (struct{}, error) { return struct{}{}, a.commit("g", "m", epoch, 4) })
+		if _, _, done := commit(); done {
+			t.Fatal("a commit of a revoked owner was answered before it was read back")
+		}
+		log.ExpireProducer(0)
+		successor := log.Steal(0, eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: 9, Instance: "z"})
+		defer successor.Close()
+		late := async(func() (struct{}, error) { return struct{}{}, a.commit("g", "m", epoch, 5) })
+		if _, _, done := late(); done {
+			t.Fatal("a commit behind the successor's claim was answered")
+		}
+		log.ReleaseTail(0)
+		if _, err, done := late(); !done || err == nil {
+			t.Fatalf("a commit that no reader counts: %v %v", err, done)
+		}
+	})
+}

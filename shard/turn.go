@@ -83,9 +83,9 @@ func (s *Shard) serve(r *request) {
 	g.used = t.now
 	eff, err := s.guard(t, r.run)
 	if err != nil {
-		// A refusal rests on what is in memory, so it leaves no earlier than that is durable. One that says "there is
-		// none" needs proof that we still are the owner.
-		s.finish(t, effect{soft: eff.soft, barrier: saysNone(err)}, r.ctx, func() { r.fail(err) }, r.fail)
+		// A refusal rests on what is in memory, so it leaves no earlier than that is durable, and with proof that we still are
+		// the owner.
+		s.finish(t, effect{soft: eff.soft, barrier: needsProof(err)}, r.ctx, func() { r.fail(err) }, r.fail)
 		return
 	}
 	s.finish(t, eff, r.ctx, r.answer, r.fail)
@@ -98,10 +98,12 @@ const (
 	codeInvalidRequest  = 42
 )
 
-// saysNone: a refusal because a group or member does not exist.
-func saysNone(err error) bool {
+// needsProof: a refusal by the group. A replica that was replaced and has not read it yet would give it wrongly ("there is no such
+// member", "your epoch is not the one I know"), and on its word a member abandons its tasks or an application ends. Refusals are rare,
+// and one barrier serves all that wait.
+func needsProof(err error) bool {
 	var e *streams.Error
-	return errors.As(err, &e) && (e.Code == codeGroupIDNotFound || e.Code == codeUnknownMember)
+	return errors.As(err, &e)
 }
 
 // guard runs a handler and turns a panic of it into an error of this one group.
@@ -268,9 +270,39 @@ func (s *Shard) acknowledge(a ack) {
 	s.acked++
 	in.g.lastOffset = a.offset + int64(in.records) - 1
 	s.overlay.acknowledged(in.offsets, in.g.lastOffset)
+	proven := s.wanted && s.leaseValid()
 	for _, w := range in.waiters {
+		if w.write && !proven {
+			s.unproven = append(s.unproven, unproven{w, in.g.lastOffset})
+			s.proving.Store(true)
+			continue
+		}
 		s.hand(w)
 	}
+}
+
+// unproven is an answer to a write that was acknowledged while another replica may have claimed the partition already: where the
+// claim's producer id is another one the cluster acknowledges what no reader counts (D4). It leaves when our own projection has passed
+// the record, with our claim still the last one.
+type unproven struct {
+	w      waiter
+	offset int64
+}
+
+// prove gives out the answers whose records the projection has passed. Ownership records below were told first, and would have ended
+// the shard.
+func (s *Shard) prove(applied int64) {
+	keep := s.unproven[:0]
+	for _, u := range s.unproven {
+		if u.offset < applied {
+			u.w.answer()
+		} else {
+			keep = append(keep, u)
+		}
+	}
+	clear(s.unproven[len(keep):])
+	s.unproven = keep
+	s.proving.Store(len(keep) > 0)
 }
 
 // hand gives an answer out. One that does not rest on an append of its own needs the lease, which is looked at once for all that

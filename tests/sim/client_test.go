@@ -205,6 +205,9 @@ func (c *client) heartbeatFailed(err error) {
 		return
 	}
 	c.w.note("%s: %s at epoch %d was refused: %v", c.group, c.id, c.epoch, err)
+	if epoch, member := c.w.checker.memberEpoch(c.group, c.id); member && epoch == c.epoch && c.epoch > 0 {
+		c.w.violate("%s: %s at epoch %d, which the log says it is at, was refused: %v", c.group, c.id, epoch, err)
+	}
 	switch {
 	case refusal.Code == codeUnknownMember && c.epoch > 0, refusal.Code == codeFencedEpoch:
 		c.abandon()
