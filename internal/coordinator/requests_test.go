@@ -238,6 +238,24 @@ func TestOffsetFetch(t *testing.T) {
 	}
 }
 
+func TestDeletedGroupNeedsNoTopicsAnyMore(t *testing.T) {
+	w := newWorld(t)
+	w.shards.owned[1], w.shards.owned[2] = true, true
+	w.Heartbeat(t.Context(), Caller{}, join("g1", "in"))
+	r := kmsg.NewPtrDeleteGroupsRequest()
+	r.Groups = []string{"g1"}
+	w.shards.err["g1"] = &streams.Error{Code: 68}
+	w.DeleteGroups(t.Context(), Caller{}, r)
+	if _, ok := w.topics.Lookup("in"); !ok {
+		t.Error("a refused deletion forgot the topics")
+	}
+	delete(w.shards.err, "g1")
+	w.DeleteGroups(t.Context(), Caller{}, r)
+	if _, ok := w.topics.Lookup("in"); ok {
+		t.Error("the topic is still known")
+	}
+}
+
 func TestOffsetDelete(t *testing.T) {
 	w := newWorld(t)
 	r := kmsg.NewPtrOffsetDeleteRequest()
