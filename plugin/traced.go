@@ -60,12 +60,12 @@ type Traced struct {
 	counters *Counters
 	slots    slots
 
-	mu      sync.Mutex
-	closed  bool
-	calls   map[*call]struct{} // not ended yet; bounded by the slots
-	idle    chan struct{}      // made by Close, closed when calls is empty
-	closing sync.Once
-	result  error // of closing
+	mu     sync.Mutex
+	closed bool
+	calls  map[*call]struct{} // not ended yet; bounded by the slots
+	idle   chan struct{}      // made by Close, closed when calls is empty
+	ended  chan struct{}      // closed when the first Close is through
+	result error              // of the first Close; read after ended
 }
 
 // NewTraced returns a wrapper around p.
@@ -94,7 +94,7 @@ func NewTraced(p Plugin, cfg Config) (*Traced, error) {
 	name := p.Name()
 	return &Traced{
 		plugin: p, name: name, cfg: cfg, log: cfg.Logger.With("plugin", name), counters: cfg.Counters,
-		slots: newSlots(cfg.Calls), calls: map[*call]struct{}{},
+		slots: newSlots(cfg.Calls), calls: map[*call]struct{}{}, ended: make(chan struct{}),
 	}, nil
 }
 
@@ -173,24 +173,37 @@ func (t *Traced) delete(ctx context.Context, group string, haveSlot bool, done f
 
 // Close refuses further calls, delivers Cancelled for those under way and gives them Config.CloseTimeout, or until ctx
 // ends, to complete; then it ends their spans and closes the plugin within what is left of that time, at least a
-// moment. A second Close waits for the first and returns its error.
+// moment. A second Close waits for the first, or until its ctx ends, and returns the first one's error.
 func (t *Traced) Close(ctx context.Context) error {
-	t.closing.Do(func() {
-		ctx, cancel := context.WithTimeout(ctx, t.cfg.CloseTimeout)
-		defer cancel()
+	drained := t.drain()
+	if drained == nil {
 		select {
-		case <-t.drain():
+		case <-t.ended:
+			return t.result
 		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		t.abandonAll()
-		t.result = t.closePlugin(ctx)
-	})
+	}
+	defer close(t.ended)
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.CloseTimeout)
+	defer cancel()
+	select {
+	case <-drained:
+	case <-ctx.Done():
+	}
+	t.abandonAll()
+	t.result = t.closePlugin(ctx)
 	return t.result
 }
 
-// drain cancels all calls and returns a channel that is closed when none is left.
+// drain refuses further calls, cancels all calls and returns a channel that is closed when none is left; nil if that
+// was done before.
 func (t *Traced) drain() <-chan struct{} {
 	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return nil
+	}
 	t.closed = true
 	t.idle = make(chan struct{})
 	idle := t.idle

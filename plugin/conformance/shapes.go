@@ -42,7 +42,7 @@ func oddShapes(t *testing.T, p subject) {
 		"the same name twice":         one(processor("p", "q"), processor("p", "r"), processor("q"), processor("r")),
 		"the same id twice":           {Subtopologies: []plugin.Subtopology{{ID: "0", Nodes: []plugin.Node{source("s")}}, {ID: "0", Nodes: []plugin.Node{source("s")}}}},
 		"not in order": {Subtopologies: []plugin.Subtopology{
-			{ID: "10", Nodes: []plugin.Node{source("z", "y", "x"), source("a")}}, {ID: "2"}, {ID: "x"},
+			{ID: "10", Nodes: []plugin.Node{source("z", "y", "x"), source("a")}}, {ID: "x"}, {ID: "2"},
 		}},
 	} {
 		id := group(t, name)
