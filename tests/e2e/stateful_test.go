@@ -78,18 +78,23 @@ func counting(t *testing.T, p *place) {
 			t.Errorf("instance %s had uncaught exceptions: %q", app.Name(), u)
 		}
 	}
-	stdout, stderr, exit := kafkatest.Tool(t, p.streams, "kafka-streams-groups", "--delete", "--group", group, "--delete-all-internal-topics")
-	const want = "Deletion of requested streams groups ('counting') was successful.\n" +
-		"Deletion of associated internal topics of the streams groups ('counting') was successful.\n"
-	if exit != 0 || stdout != want {
-		t.Errorf("delete: exit %d\n%s%s", exit, stdout, stderr)
-	}
+	deleteWithInternalTopics(t, p, group)
 	kafkatest.Eventually(t, outcome, func() error { // the deletion of a topic is announced to brokers after it is acknowledged
 		if left := internalOf(t, p, group); len(left) > 0 {
 			return fmt.Errorf("internal topics are left: %v", left)
 		}
 		return nil
 	})
+}
+
+func deleteWithInternalTopics(t *testing.T, p *place, group string) {
+	t.Helper()
+	stdout, stderr, exit := kafkatest.Tool(t, p.streams, "kafka-streams-groups", "--delete", "--group", group, "--delete-all-internal-topics")
+	want := fmt.Sprintf("Deletion of requested streams groups ('%s') was successful.\n"+
+		"Deletion of associated internal topics of the streams groups ('%[1]s') was successful.\n", group)
+	if exit != 0 || stdout != want {
+		t.Errorf("delete: exit %d\n%s%s", exit, stdout, stderr)
+	}
 }
 
 // joining joins two inputs with different partition counts: the repartition topic takes that of the one which it is joined with.
