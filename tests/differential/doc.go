@@ -8,5 +8,6 @@
 //	topologies_test.go   topologies and topics to choose from
 //	random_test.go    random histories (rapid: a failing one is shrunk, and its seed printed)
 //	offsets_test.go   who may commit and fetch offsets
+//	creation_test.go  what is asked for and told of internal topics
 //	stories_test.go   histories in which we differ from Kafka on purpose
 package differential

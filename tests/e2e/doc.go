@@ -13,6 +13,7 @@
 //	tools_test.go     kafka-streams-groups prints what it prints before Kafka
 //	dumplog_test.go   kafka-dump-log reads the record log
 //	replicas_test.go  two replicas: sharing, leading clients, takeover, a replica that was paused
-//	topics_test.go    topologies that need internal topics
+//	stateful_test.go  repartition topics, stores, a windowed join: internal topics made, state restored, all deleted
+//	topics_test.go    internal topics that can't be made, and that are made anew
 //	upstream_test.go  the cluster goes away and comes back, or is down at start
 package e2e
