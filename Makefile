@@ -44,7 +44,7 @@ e2e: java fetch ## the end-to-end tests alone, with their progress (E2E='-run Te
 
 .PHONY: race
 race: ## all tests that need no JVM, with the race detector and the self-checks of the invariants tag
-	$(GO) test -race -tags invariants -timeout 15m $(FAST_PACKAGES)
+	$(GO) test -short -race -tags invariants -timeout 15m ./...
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZ_TIME (20s)
