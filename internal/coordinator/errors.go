@@ -64,8 +64,9 @@ func failureOf(err error) failure {
 		return failure{Code: codeUnavailable}
 
 	case errors.Is(err, eventlog.ErrRefused):
-		// The partition can't be served by this program; another replica, newer, may.
-		return failure{Code: codeUnavailable, Unexpected: true}
+		// The partition can't be served by this program; another replica, newer, may. The shard says so in the log, once and not for
+		// every request.
+		return failure{Code: codeUnavailable}
 	case errors.Is(err, shard.ErrTooLarge), errors.Is(err, eventlog.ErrTooLarge):
 		return failure{Code: codeInternal, Unexpected: true}
 	}

@@ -5,11 +5,13 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"streamkeeper/eventlog"
 	"streamkeeper/shard"
 	"streamkeeper/shard/streams"
 )
@@ -44,6 +46,10 @@ func (c *Coordinator) heartbeat(ctx context.Context, caller Caller, r *kmsg.Stre
 	}
 	if err := streams.Validate(r); err != nil {
 		return nil, err
+	}
+	if len(r.Group) > eventlog.StringBytesMax || !utf8.ValidString(r.Group) {
+		// No record key can hold it, and the cluster can't be asked about it: Kafka's parser ends the connection or changes the name.
+		return nil, &streams.Error{Code: codeInvalidGroup, Message: "The group id is longer than 32767 bytes or no valid UTF-8."}
 	}
 	if r.MemberEpoch == 0 {
 		if err := c.checkForeign(ctx, r.Group); err != nil {

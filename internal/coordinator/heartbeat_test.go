@@ -138,6 +138,8 @@ func TestHeartbeatGate(t *testing.T) {
 		{"illegal names", join("g1", "a b", "in", "", strings.Repeat("x", 250), ".."), 130,
 			"Topic names a b,," + strings.Repeat("x", 250) + ",.. are not valid topic names."},
 		{"no member id", func() *kmsg.StreamsGroupHeartbeatRequest { r := join("g1", "in"); r.MemberID = ""; return r }(), 42, "MemberId can't be empty."},
+		{"a group id that no record can hold", join(strings.Repeat("g", 32768), "in"), 24, "The group id is longer than 32767 bytes or no valid UTF-8."},
+		{"a group id that is no text", join("g\xff", "in"), 24, "The group id is longer than 32767 bytes or no valid UTF-8."},
 	} {
 		w := newWorld(t)
 		w.shards.owned[1] = true
@@ -188,7 +190,7 @@ func TestErrorsHaveKafkasCodes(t *testing.T) {
 		{context.Canceled, 15, false},
 		{shard.ErrTooLarge, -1, true},
 		{shard.ErrInternal, -1, true},
-		{eventlog.ErrRefused, 15, true},
+		{eventlog.ErrRefused, 15, false},
 		{errors.New("what is this"), -1, true},
 	} {
 		if f := failureOf(c.err); f.Code != c.code || f.Unexpected != c.unexpected {
