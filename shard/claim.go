@@ -164,6 +164,7 @@ func (s *Shard) claimed(run int64, w eventlog.Writer, err error) {
 	s.retry = 0
 	s.state = active
 	s.lapsed = false
+	s.beginTenure()
 	s.serving.Store(true)
 	s.host.stats.claims.Add(1)
 	s.host.tally.say(slog.LevelInfo, "shards serve", s.partition)
@@ -198,6 +199,7 @@ func (s *Shard) end(err error) {
 	}
 	s.run++
 	s.serving.Store(false)
+	s.endTenure(err)
 	s.state = idle
 	if s.writer != nil {
 		s.writer.Close()

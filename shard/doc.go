@@ -21,6 +21,8 @@
 //	host.go        all shards of a replica; which partitions it wants (Membership); routing of a request to its shard
 //	verbs.go       the requests a Host takes, one short method each
 //	shard.go       the loop and its states
+//	verbs_offsets.go, verbs_description.go   of offsets; what the log says of topology descriptions
+//	tenure.go      contexts that last as long as a shard serves
 //	claim.go       claiming, loading, giving up
 //	turn.go        one unit of work on the loop: apply, append, who waits for what
 //	groups.go      hydration and eviction

@@ -12,6 +12,8 @@ var (
 	ErrUnavailable = errors.New("no coordinator is available for the group")
 	// ErrTooLarge: the records of the request do not fit one batch of the log (UNKNOWN_SERVER_ERROR, as Kafka answers).
 	ErrTooLarge = errors.New("the request's records exceed the log's batch size")
+	// ErrDescribed: a topology description of the group may be stored; it has to be deleted before the group may go.
+	ErrDescribed = errors.New("a topology description of the group may be stored")
 	// ErrInternal: a record that a handler made could not be applied; nothing was written (UNKNOWN_SERVER_ERROR).
 	ErrInternal = errors.New("internal error of the group's state machine")
 )

@@ -49,6 +49,9 @@ type Config struct {
 	GroupConfig func(group string) streams.Config
 	// Offsets are the settings of committed offsets; Now is filled in by the shard.
 	Offsets offsets.Env
+	// Descriptions says that topology descriptions are kept (KIP-1331): members are asked for them, and a group stays until
+	// its own is deleted.
+	Descriptions bool
 	// Now is the wall clock; time.Now where nil.
 	Now    func() time.Time
 	Logger *slog.Logger

@@ -49,6 +49,7 @@ type Shard struct {
 	stopRun  context.CancelFunc // ends a claim under way
 	run      int64              // number of the claim; tells late answers of an earlier one
 	retry    time.Duration      // pause after the last failed claim
+	tenure   atomic.Pointer[tenure]
 
 	groups   map[string]*group
 	inflight []inflight // appends without acknowledgement, in order

@@ -33,6 +33,8 @@ type effect struct {
 	timers  []streams.Timer
 	// barrier: the answer waits for an append that was acknowledged after the request came (D3).
 	barrier bool
+	// settled, where there is one, runs on the loop when the records and the rest are applied, before the answer.
+	settled func()
 }
 
 // turn is one run of a handler.
@@ -202,6 +204,9 @@ func (s *Shard) settle(t *turn, eff effect) {
 			s.timers.remove(tm)
 			delete(t.g.timers, key)
 		}
+	}
+	if eff.settled != nil {
+		eff.settled()
 	}
 }
 

@@ -19,6 +19,10 @@ type HeartbeatResult struct {
 	// Create lists the internal topics that the group needs and the cluster lacks, ascending by name. It is the group's own and
 	// must not be modified.
 	Create []streams.CreatableTopic
+	// Wants says that the member should be asked for a description of the topology of TopologyEpoch, unless somebody was asked
+	// lately (KIP-1331). It is never set where Config.Descriptions is not.
+	Wants         bool
+	TopologyEpoch int32
 }
 
 // Heartbeat runs a StreamsGroupHeartbeat: join, beat, leave. A refusal is a *streams.Error.
@@ -26,11 +30,11 @@ func (h *Host) Heartbeat(ctx context.Context, c Caller, version int16, req *kmsg
 	if err := streams.Validate(req); err != nil {
 		return HeartbeatResult{}, err
 	}
-	return call(ctx, h, "heartbeat", req.Group, func(t *turn) (HeartbeatResult, effect, error) {
+	result, err := call(ctx, h, "heartbeat", req.Group, func(t *turn) (*HeartbeatResult, effect, error) {
 		before := t.g.Epoch()
 		r, err := t.g.Heartbeat(t.env(c, version), req)
 		if err != nil {
-			return HeartbeatResult{}, effect{soft: r.Soft}, err // a refusal may still have told something: a shutdown request of a member that is gone
+			return nil, effect{soft: r.Soft}, err // a refusal may still have told something: a shutdown request of a member that is gone
 		}
 		for _, rec := range r.Records {
 			if v, ok := rec.Value.(*eventlog.Group); ok && v.Epoch != before && req.MemberEpoch >= 0 {
@@ -38,25 +42,27 @@ func (h *Host) Heartbeat(ctx context.Context, c Caller, version int16, req *kmsg
 			}
 		}
 		trace.SpanFromContext(ctx).SetAttributes(attribute.String("member", req.MemberID), attribute.Int("epoch", int(req.MemberEpoch)))
-		return HeartbeatResult{r.Response, r.Create}, effect{records: r.Records, soft: r.Soft, timers: r.Timers}, nil
+		result := &HeartbeatResult{Response: r.Response, Create: r.Create}
+		return result, effect{records: r.Records, soft: r.Soft, timers: r.Timers, settled: h.wants(t, version, req, result)}, nil
 	})
+	if err != nil {
+		return HeartbeatResult{}, err
+	}
+	return *result, nil
 }
 
 // Describe describes one group. A group that does not exist is a *streams.Error with GROUP_ID_NOT_FOUND.
 func (h *Host) Describe(ctx context.Context, group string) (kmsg.StreamsGroupDescribeResponseGroup, error) {
-	return call(ctx, h, "describe", group, func(t *turn) (kmsg.StreamsGroupDescribeResponseGroup, effect, error) {
-		if !t.g.Exists() {
-			return kmsg.StreamsGroupDescribeResponseGroup{}, effect{}, notFound(group)
-		}
-		return t.g.Describe(t.env(Caller{}, 1)), effect{}, nil
-	})
+	d, err := h.DescribeStored(ctx, group)
+	return d.Group, err
 }
 
 func notFound(group string) error {
 	return &streams.Error{Code: codeGroupIDNotFound, Message: "Group " + group + " not found."}
 }
 
-// DeleteGroup removes an empty group and its offsets.
+// DeleteGroup removes an empty group and its offsets. It fails with ErrDescribed, and changes nothing, while a description of
+// the group may be stored.
 func (h *Host) DeleteGroup(ctx context.Context, group string) error {
 	_, err := call(ctx, h, "delete", group, func(t *turn) (struct{}, effect, error) {
 		if !t.g.Exists() {
@@ -65,6 +71,9 @@ func (h *Host) DeleteGroup(ctx context.Context, group string) error {
 		recs, err := t.g.Delete()
 		if err != nil {
 			return struct{}{}, effect{}, err
+		}
+		if h.mayBeDescribed(t) {
+			return struct{}{}, effect{}, ErrDescribed
 		}
 		v := t.s.view(group)
 		gone := offsets.Tombstones(v, group)

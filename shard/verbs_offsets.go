@@ -89,7 +89,7 @@ type Expired struct {
 }
 
 // Expire judges one group of the cleanup cycle on the loop: offsets past their retention get tombstones, and a group that is empty
-// and has no offset left is removed.
+// and has no offset left is removed, unless a description of it may be stored: that goes first.
 func (h *Host) Expire(ctx context.Context, group string) (Expired, error) {
 	return call(ctx, h, "expire", group, func(t *turn) (Expired, effect, error) {
 		if !t.g.Exists() {
@@ -101,7 +101,7 @@ func (h *Host) Expire(ctx context.Context, group string) (Expired, error) {
 			return Expired{}, effect{}, v.failed()
 		}
 		e := Expired{Offsets: len(recs)}
-		if allGone && t.g.Empty() {
+		if allGone && t.g.Empty() && !h.mayBeDescribed(t) {
 			gone, err := t.g.Delete()
 			if err != nil {
 				return Expired{}, effect{}, err

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -295,6 +296,9 @@ func (m *fakeMembership) revoke(ps ...int32) {
 // retention is short, so that a bubble need not run a week of ticks.
 const retention = time.Hour
 
+// describes says that replicas that are started keep topology descriptions; tests of a package run one after another.
+var describes atomic.Bool
+
 // oneTopic is a cluster with topic "in" of four partitions.
 type oneTopic struct{}
 
@@ -336,7 +340,7 @@ func newReplicas(ctx context.Context, n int32) (log *eventlog.Fake, start func(i
 			Log: log, Store: store, Membership: m, Self: eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: id, Instance: string(rune('a' + id))},
 			Topics:      func() streams.Topics { return oneTopic{} },
 			GroupConfig: func(string) streams.Config { return cfg },
-			Offsets:     offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: retention},
+			Offsets:     offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: retention}, Descriptions: describes.Load(),
 		})
 		ctx, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup

@@ -1,0 +1,32 @@
+package shard
+
+import "context"
+
+// tenure is the time during which a shard serves without a break. What is done for a group outside the loop, such as a call of a
+// plugin, ends with it: whoever owns the partition by then decides anew.
+type tenure struct {
+	ctx context.Context
+	end context.CancelCauseFunc
+}
+
+func (s *Shard) beginTenure() {
+	ctx, end := context.WithCancelCause(context.Background())
+	s.tenure.Store(&tenure{ctx, end})
+}
+
+func (s *Shard) endTenure(err error) {
+	if t := s.tenure.Swap(nil); t != nil {
+		t.end(err)
+	}
+}
+
+// Tenure is a context that ends when this replica no longer serves the group's partition; its cause says why. Where it does not
+// serve it now, the context has ended.
+func (h *Host) Tenure(group string) context.Context {
+	if t := h.shards[h.Partition(group)].tenure.Load(); t != nil {
+		return t.ctx
+	}
+	ctx, end := context.WithCancelCause(context.Background())
+	end(ErrNotOwner)
+	return ctx
+}
