@@ -125,3 +125,9 @@ func (h *Host) markForDelete(ctx context.Context, verb, group string, eligible f
 		return true, effect{records: records}, nil
 	})
 }
+
+// Doubt marks an existing group uncertain: something was deleted at the plugin that may have been the group's. A group that is gone is
+// no error.
+func (h *Host) Doubt(ctx context.Context, group string) error {
+	return h.mark(ctx, "doubt", group, func(t *turn) ([]eventlog.Record, error) { return t.g.MarkUncertain(), nil })
+}

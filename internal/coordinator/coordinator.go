@@ -50,6 +50,8 @@ type Config struct {
 	Foreign ForeignGroups
 	// Creator creates internal topics of groups; nil: they are left to somebody else.
 	Creator TopicCreator
+	// Descriptions keeps topology descriptions; nil: none are kept, and members never asked.
+	Descriptions *Descriptions
 	// Assignor is the name that describe gives for the next assignment.
 	Assignor string
 	// WriteTimeout is how long a request may wait for what it wrote to be durable (offsets.commit.timeout.ms); the client is
@@ -71,6 +73,8 @@ type Coordinator struct {
 	remembered remembered
 	barriers   barriers
 	creation   *creation
+	// descriptions is nil where none are kept.
+	descriptions *descriptions
 
 	foreignUnknown foreignUnknown
 }
@@ -94,12 +98,20 @@ func New(cfg Config) *Coordinator {
 	return &Coordinator{
 		cfg: cfg, shards: cfg.Shards, topics: cfg.Topics, log: cfg.Logger,
 		barriers: barriers{read: cfg.Shards.Barrier, next: map[int32]*barrier{}, busy: map[int32]bool{}},
-		creation: newCreation(cfg),
+		creation: newCreation(cfg), descriptions: newDescriptions(cfg.Descriptions),
 	}
 }
 
-// Close ends the creation of internal topics. Requests may still come.
-func (c *Coordinator) Close() { c.creation.close() }
+// Close ends the creation of internal topics and closes the topology description plugin. Requests may still come.
+func (c *Coordinator) Close() {
+	c.creation.close()
+	if c.descriptions == nil {
+		return
+	}
+	if err := c.descriptions.plugin.Close(context.Background()); err != nil { // bounded by the plugin's own configuration
+		c.log.Warn("topology description plugin not closed in order", "err", err)
+	}
+}
 
 // CreationStats counts the internal topics that were created, or could not be.
 func (c *Coordinator) CreationStats() CreationStats {

@@ -37,6 +37,7 @@ type fakeShards struct {
 	create   []streams.CreatableTopic                   // that heartbeats ask for, and
 	statuses []kmsg.StreamsGroupHeartbeatResponseStatus // the statuses that come with them
 	interval time.Duration                              // of heartbeats; 5 s where 0
+	wants    bool                                       // a description, at topology epoch 0
 	busy     atomic.Int32
 	most     atomic.Int32
 }
@@ -90,7 +91,7 @@ func (s *fakeShards) Heartbeat(_ context.Context, c shard.Caller, version int16,
 	if len(s.create) > 0 {
 		resp.Status = s.statuses
 	}
-	return shard.HeartbeatResult{Response: resp, Create: s.create}, nil
+	return shard.HeartbeatResult{Response: resp, Create: s.create, Wants: s.wants}, nil
 }
 func (s *fakeShards) Describe(_ context.Context, group string) (kmsg.StreamsGroupDescribeResponseGroup, error) {
 	s.most.Store(max(s.most.Load(), s.busy.Add(1)))
@@ -138,6 +139,8 @@ func (s *fakeShards) DeleteOffsets(_ context.Context, req *kmsg.OffsetDeleteRequ
 }
 func (s *fakeShards) DeleteGroup(_ context.Context, group string) error {
 	s.call("delete %s", group)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.err[group]
 }
 func (s *fakeShards) List(context.Context) ([]shard.Listed, error) { return s.listed, s.err[""] }

@@ -7,6 +7,8 @@
 //	judge.go nodes.go                 whose a group is, who owns it, which replicas there are
 //	heartbeat.go foreign.go           StreamsGroupHeartbeat: the gate before the shard; groups of the cluster's own
 //	groups.go offsets.go              describe, delete, list; commit, fetch, delete of offsets
+//	description.go description_push.go description_groups.go description_wire.go   topology descriptions: who is asked; a
+//	                                  push; describe and delete; conversions
 //	creation.go creation_failures.go creation_request.go   internal topics made for groups; what failed and how it is told; CreateTopics
 //	fanout.go                         several groups of one request at a time
 //	topics.go topics_fetch.go topics_pins.go   what is known of the cluster's topics

@@ -20,29 +20,29 @@ const groupOperationsAll = 1<<3 | 1<<6 | 1<<8 | 1<<10 | 1<<11
 // operationsUnasked is the field's default, where it was not asked for or the group is in error.
 const operationsUnasked = math.MinInt32
 
-// Values of TopologyDescriptionStatus (KIP-1331).
-const (
-	descriptionNotRequested = 0
-	descriptionNotStored    = 1
-)
-
 const (
 	groupType           = "streams" // GroupType and ProtocolType of a streams group
 	listTypesFrom int16 = 5         // ListGroups versions with a type
+	// deleteMessageFrom is the first DeleteGroups version with a message.
+	deleteMessageFrom int16 = 3
 )
 
 // Describe answers StreamsGroupDescribe: one entry per id, in the order of the request.
 func (c *Coordinator) Describe(ctx context.Context, _ Caller, r *kmsg.StreamsGroupDescribeRequest) *kmsg.StreamsGroupDescribeResponse {
 	resp := r.ResponseKind().(*kmsg.StreamsGroupDescribeResponse)
 	resp.Groups = make([]kmsg.StreamsGroupDescribeResponseGroup, len(r.Groups))
+	stored := make([]int32, len(r.Groups))
 	fanout(len(r.Groups), func(i int) {
-		resp.Groups[i] = c.describe(ctx, r, r.Groups[i])
+		resp.Groups[i], stored[i] = c.describe(ctx, r, r.Groups[i])
 	})
+	if c.descriptions != nil && r.IncludeTopologyDescription {
+		c.attachDescriptions(ctx, resp.Groups, stored)
+	}
 	return resp
 }
 
-func (c *Coordinator) describe(ctx context.Context, r *kmsg.StreamsGroupDescribeRequest, group string) kmsg.StreamsGroupDescribeResponseGroup {
-	var g kmsg.StreamsGroupDescribeResponseGroup
+func (c *Coordinator) describe(ctx context.Context, r *kmsg.StreamsGroupDescribeRequest, group string) (kmsg.StreamsGroupDescribeResponseGroup, int32) {
+	var d shard.Described
 	var f failure
 	if group == "" {
 		f.Code = codeInvalidGroup
@@ -50,14 +50,15 @@ func (c *Coordinator) describe(ctx context.Context, r *kmsg.StreamsGroupDescribe
 		var err error
 		ctx, cancel := c.writing(ctx)
 		defer cancel()
-		if g, err = c.shards.Describe(ctx, group); err != nil {
+		if d, err = c.described(ctx, r, group); err != nil {
 			f = c.failed("StreamsGroupDescribe", group, c.nowhere(ctx, group, err))
 		}
 	}
+	g := d.Group
 	if f.Code != 0 {
 		g = kmsg.NewStreamsGroupDescribeResponseGroup()
 		g.Group, g.ErrorCode, g.ErrorMessage, g.AuthorizedOperations = group, f.Code, f.text(), operationsUnasked
-		return g
+		return g, d.Stored
 	}
 	g.AuthorizedOperations = operationsUnasked
 	if r.IncludeAuthorizedOperations {
@@ -70,7 +71,7 @@ func (c *Coordinator) describe(ctx context.Context, r *kmsg.StreamsGroupDescribe
 	if g.AssignorName == nil && c.cfg.Assignor != "" {
 		g.AssignorName = kmsg.StringPtr(c.cfg.Assignor)
 	}
-	return g
+	return g, d.Stored
 }
 
 // nowhere answers for the owner where a group that is asked about is in no replica's log: that it does not exist can be told
@@ -91,13 +92,13 @@ func (c *Coordinator) DeleteGroups(ctx context.Context, _ Caller, r *kmsg.Delete
 	fanout(len(groups), func(i int) {
 		g := kmsg.NewDeleteGroupsResponseGroup()
 		g.Group = groups[i]
-		ctx, cancel := c.writing(ctx)
-		defer cancel()
-		if err := c.shards.DeleteGroup(ctx, groups[i]); err != nil {
-			// Kafka fills the message only from topology descriptions, not from the refusal of a group with members or without
-			// existence; the code alone tells.
-			g.ErrorCode = c.failed("DeleteGroups", groups[i], err).Code
+		if f := c.deleteGroup(ctx, groups[i]); f.Code != 0 {
+			g.ErrorCode, g.ErrorMessage = f.Code, f.text()
+			if f.Code == codeGroupDeletionFailed && r.Version < deleteMessageFrom {
+				g.ErrorCode = codeInternal // what Kafka tells a client that can't know the code
+			}
 		} else {
+			c.descriptions.forget(groups[i])
 			c.remembered.drop(groups[i])
 			c.topics.Forget(groups[i])
 			c.log.Info("group deleted", "group", groups[i])

@@ -74,6 +74,7 @@ func (c *Coordinator) heartbeat(ctx context.Context, caller Caller, r *kmsg.Stre
 	if len(names) > 0 {
 		c.topics.Pin(c.cfg.Now(), r.Group, generation, names)
 	}
+	c.solicit(ctx, r.Group, result)
 	return c.createTopics(ctx, r.Group, result), nil
 }
 
