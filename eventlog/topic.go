@@ -192,7 +192,7 @@ func (k *Kafka) brokers(ctx context.Context) ([]int32, error) {
 // permission is warned about; what is known to be wrong is an error.
 func (k *Kafka) readSettings(ctx context.Context) error {
 	k.settings = Settings{BatchBytesMax: batchBytesDefault, MinInsyncReplicas: -1}
-	topic, err := k.configs(ctx, kmsg.ConfigResourceTypeTopic, k.id.Topic)
+	topic, err := k.topicConfigs(ctx)
 	switch {
 	case err == nil:
 		if err := k.checkTopic(topic); err != nil {
@@ -217,6 +217,26 @@ func (k *Kafka) readSettings(ctx context.Context) error {
 		least(&k.settings.ProducerIDExpiration, c.duration("producer.id.expiration.ms"))
 	}
 	return nil
+}
+
+// settingsPatience is how long a broker may take to hear of the topic that another one has told us of: a moment, unless the cluster is ill.
+const settingsPatience = 15 * time.Second
+
+// topicConfigs are the topic's settings. Any broker may be asked, also one that has not heard of a topic just created.
+func (k *Kafka) topicConfigs(ctx context.Context) (configs, error) {
+	patience, cancel := context.WithTimeout(ctx, settingsPatience)
+	defer cancel()
+	for attempt := 0; ; attempt++ {
+		c, err := k.configs(ctx, kmsg.ConfigResourceTypeTopic, k.id.Topic)
+		if !errors.Is(err, kerr.UnknownTopicOrPartition) {
+			return c, err
+		}
+		select {
+		case <-patience.Done():
+			return nil, err
+		case <-time.After(retryPause(attempt)):
+		}
+	}
 }
 
 // least sets *d to v where v is known and less.

@@ -108,6 +108,16 @@ func TestSettingsThatMayNotBeRead(t *testing.T) {
 	mustPut(t, claim(t, k, 0), kv("a", "1"))
 }
 
+// A broker other than the one that told of the topic may be asked, and may hear of it later.
+func TestBrokersThatHearOfTheTopicLate(t *testing.T) {
+	c := fakeCluster(t)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.UnknownTopicOrPartition, Count: 3})
+	k := open(t, c.ListenAddrs(), partitions(1))
+	if s := k.Settings(); s.DeleteRetention != 24*time.Hour {
+		t.Fatalf("the topic's settings were not read: %+v", s)
+	}
+}
+
 func TestNoClusterIsAnError(t *testing.T) {
 	c := fakeCluster(t)
 	addrs := c.ListenAddrs()
