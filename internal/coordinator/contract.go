@@ -47,6 +47,10 @@ type Service interface {
 
 	Heartbeat(ctx context.Context, c Caller, r *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse
 	Describe(ctx context.Context, c Caller, r *kmsg.StreamsGroupDescribeRequest) *kmsg.StreamsGroupDescribeResponse
+	// Descriptions says whether topology descriptions are kept (KIP-1331); it does not change. Only then may clients be offered
+	// TopologyDescriptionUpdate.
+	Descriptions() bool
+	TopologyDescriptionUpdate(ctx context.Context, c Caller, r *kmsg.StreamsGroupTopologyDescriptionUpdateRequest) *kmsg.StreamsGroupTopologyDescriptionUpdateResponse
 	OffsetCommit(ctx context.Context, c Caller, r *kmsg.OffsetCommitRequest) *kmsg.OffsetCommitResponse
 	// OffsetFetch answers for groups of ours only (v8+: r.Groups holds just those; below: r.Group).
 	OffsetFetch(ctx context.Context, c Caller, r *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchResponse

@@ -38,7 +38,7 @@ func planApiVersions(c *conn, rq *request) (plan, error) {
 	*resp = u.features
 	resp.SetVersion(rq.Version)
 	resp.ThrottleMillis = 0
-	resp.ApiKeys = offered(u.versions, c.listener.own())
+	resp.ApiKeys = offered(u.versions, c.listener.own(), c.g.service.Descriptions())
 	if rq.Version < 4 { // a minimum of 0 is taken for malformed by clients that speak version 3 (KIP-1022)
 		resp.SupportedFeatures = slices.DeleteFunc(slices.Clone(resp.SupportedFeatures), func(f kmsg.ApiVersionsResponseSupportedFeature) bool {
 			return f.MinVersion == 0
@@ -65,7 +65,7 @@ func checkApiVersions(req *kmsg.ApiVersionsRequest, clusterID *string, node int3
 
 // offered merges the cluster's ranges with ours:
 //
-//	18, 88, 89     ours, whatever the cluster says; 93 is dropped
+//	18, 88, 89     ours, whatever the cluster says; 93 where topology descriptions are kept, else it is dropped
 //	8, 9           up to 9 where the cluster has 8: version 9 only adds the member epoch, which a streams group
 //	               needs, and a foreign group's request is sent on in version 8. Version 10 (topic ids) only where
 //	               the cluster has it; without it clients use names
@@ -73,12 +73,14 @@ func checkApiVersions(req *kmsg.ApiVersionsRequest, clusterID *string, node int3
 //	16             up to 5 where the cluster has 4: the types filter is applied here, to a list without types
 //	others         as the cluster has them; those that are decoded at most as far as they can be
 //	unknown keys   dropped, as their headers can't be read
-func offered(up *versions, own bool) []kmsg.ApiVersionsResponseApiKey {
+func offered(up *versions, own, descriptions bool) []kmsg.ApiVersionsResponseApiKey {
 	var list []kmsg.ApiVersionsResponseApiKey
 	for key := range int16(len(up)) {
 		v := up[key]
 		if o, ok := ours[key]; ok {
 			v.min, v.max, v.known = o.min, o.max, true
+		} else if key == streamsTopologyUpdate && descriptions {
+			v.min, v.max, v.known = topologyUpdate.min, topologyUpdate.max, true
 		} else if !v.known || !wire.Known(key) || key == streamsTopologyUpdate {
 			continue
 		} else {

@@ -50,6 +50,9 @@ type service struct {
 	// heartbeat, where set, answers heartbeats.
 	heartbeat func(context.Context, *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse
 	nodes     []coordinator.Node
+	// describes says that topology descriptions are kept; pushes are those that came.
+	describes bool
+	pushes    []*kmsg.StreamsGroupTopologyDescriptionUpdateRequest
 }
 
 func newService() *service {
@@ -68,6 +71,17 @@ func (s *service) Node() coordinator.Node {
 }
 func (s *service) Nodes() []coordinator.Node { return append([]coordinator.Node{s.Node()}, s.nodes...) }
 func (s *service) LogTopic() string          { return logTopic }
+
+func (s *service) Descriptions() bool { return s.describes }
+
+func (s *service) TopologyDescriptionUpdate(_ context.Context, c coordinator.Caller, r *kmsg.StreamsGroupTopologyDescriptionUpdateRequest) *kmsg.StreamsGroupTopologyDescriptionUpdateResponse {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.callers, s.pushes = append(s.callers, c), append(s.pushes, r)
+	resp := r.ResponseKind().(*kmsg.StreamsGroupTopologyDescriptionUpdateResponse)
+	resp.ErrorCode, resp.ErrorMessage = 135, kmsg.StringPtr("no room")
+	return resp
+}
 
 func (s *service) Judge(_ context.Context, group string) coordinator.Verdict {
 	s.mu.Lock()

@@ -105,8 +105,14 @@ func planStreamsDescribe(c *conn, rq *request) (plan, error) {
 	}}, nil
 }
 
-// planTopologyUpdate answers a push that nobody asked for: it is not offered.
-func planTopologyUpdate(_ *conn, rq *request) (plan, error) {
+// planTopologyUpdate takes a push. Where descriptions are not kept it is not offered, and nobody asked for it.
+func planTopologyUpdate(c *conn, rq *request) (plan, error) {
+	if c.g.service.Descriptions() {
+		req, who := rq.msg.(*kmsg.StreamsGroupTopologyDescriptionUpdateRequest), rq.caller(c)
+		return plan{group: req.Group, local: func(ctx context.Context) kmsg.Response {
+			return c.g.service.TopologyDescriptionUpdate(ctx, who, req)
+		}}, nil
+	}
 	resp := rq.msg.ResponseKind().(*kmsg.StreamsGroupTopologyDescriptionUpdateResponse)
 	resp.ErrorCode = unsupportedVersion.Code
 	resp.ErrorMessage = kmsg.StringPtr("Topology descriptions are not kept by this coordinator.")

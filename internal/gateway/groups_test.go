@@ -562,3 +562,24 @@ func TestJudgingWaitsForTheJoinBefore(t *testing.T) {
 		t.Fatalf("%s; the cluster was asked %d times", got, len(up.requests(offsetFetch)))
 	}
 }
+
+// A push goes to the service where descriptions are kept, on every listener, and what it says comes back.
+func TestTopologyPushesReachTheServiceThatKeepsThem(t *testing.T) {
+	g, up, svc := startWithGroups(t)
+	svc.describes = true
+	for _, addr := range []string{g.Addr().String(), brokerAddr(t, g, 1)} {
+		cl := raw(t, addr)
+		push := kmsg.NewPtrStreamsGroupTopologyDescriptionUpdateRequest()
+		push.Group, push.MemberID, push.TopologyEpoch = "ours", "m", 4
+		push.TopologyDescription.Subtopologies = []kmsg.TopologyDescriptionSubtopology{{SubtopologyID: "0"}}
+		if got := codesOf(ask[kmsg.Response](t, cl, 0, push)); !strings.HasPrefix(got, "all=135(no room)") {
+			t.Errorf("answer %s", got)
+		}
+	}
+	if len(svc.pushes) != 2 || svc.pushes[1].Group != "ours" || svc.pushes[1].TopologyEpoch != 4 || svc.pushes[1].TopologyDescription.Subtopologies[0].SubtopologyID != "0" {
+		t.Errorf("pushes %+v", svc.pushes)
+	}
+	if n := len(up.requests(streamsTopologyUpdate)); n != 0 {
+		t.Errorf("%d pushes went upstream", n)
+	}
+}

@@ -115,15 +115,21 @@ func planSaslHandshake(c *conn, rq *request) (plan, error) {
 // versionsOf is what the gateway offers where it answers whatever the cluster can do.
 type versionsOf struct{ min, max int16 }
 
-// ours are the APIs of streams groups, in the versions that are served here. 93 is not offered: topology
-// descriptions are not kept yet, and a client pushes none to a coordinator that does not offer it.
+// ours are the APIs of streams groups, in the versions that are served here.
 var ours = map[int16]versionsOf{
 	apiVersions:           {0, 5},
 	streamsGroupHeartbeat: {0, 1},
 	streamsGroupDescribe:  {0, 1},
 }
 
+// topologyUpdate is 93, which is offered where topology descriptions are kept: a client pushes none to a coordinator that does not
+// offer it.
+var topologyUpdate = versionsOf{0, 0}
+
 func init() {
+	if topologyUpdate.max > wire.MaxVersion(streamsTopologyUpdate) {
+		panic("gateway: offers a version that can't be decoded")
+	}
 	for key, v := range ours {
 		if v.max > wire.MaxVersion(key) {
 			panic("gateway: offers a version that can't be decoded")

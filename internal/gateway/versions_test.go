@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"testing"
@@ -92,7 +93,7 @@ func TestVersionsOfRealBrokersAreMerged(t *testing.T) {
 			for _, k := range resp.ApiKeys {
 				up[k.ApiKey].min, up[k.ApiKey].max, up[k.ApiKey].known = k.MinVersion, k.MaxVersion, true
 			}
-			before, after := rangesOf(resp.ApiKeys), rangesOf(offered(&up, true))
+			before, after := rangesOf(resp.ApiKeys), rangesOf(offered(&up, true, false))
 			for key := range int16(kmsg.MaxKey + 1) {
 				expect := before[key]
 				if w, ok := want[key]; ok {
@@ -103,6 +104,23 @@ func TestVersionsOfRealBrokersAreMerged(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Pushes of topology descriptions are offered where they are kept, whatever the cluster has, and nothing else changes.
+func TestTopologyUpdateIsOfferedWhereDescriptionsAreKept(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		var up versions
+		up[streamsTopologyUpdate].known, up[streamsTopologyUpdate].max = known, 3
+		with, without := rangesOf(offered(&up, true, true)), rangesOf(offered(&up, true, false))
+		if with[streamsTopologyUpdate] != "0-0" || without[streamsTopologyUpdate] != "" {
+			t.Errorf("cluster has it %v: offered %q with a plugin, %q without", known, with[streamsTopologyUpdate], without[streamsTopologyUpdate])
+		}
+		delete(with, streamsTopologyUpdate)
+		delete(without, streamsTopologyUpdate)
+		if !maps.Equal(with, without) {
+			t.Errorf("something else changed: %v, %v", with, without)
+		}
 	}
 }
 
@@ -127,7 +145,7 @@ func TestVersionsAreRaisedOnlyWhereTheyAreConverted(t *testing.T) {
 	} {
 		var up versions
 		up[c.key].min, up[c.key].max, up[c.key].known = c.min, c.max, true
-		if got := rangesOf(offered(&up, false))[c.key]; got != c.want {
+		if got := rangesOf(offered(&up, false, false))[c.key]; got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}

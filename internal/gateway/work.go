@@ -59,6 +59,8 @@ func topLevelError(resp kmsg.Response) int16 {
 	switch r := resp.(type) {
 	case *kmsg.StreamsGroupHeartbeatResponse:
 		return r.ErrorCode
+	case *kmsg.StreamsGroupTopologyDescriptionUpdateResponse:
+		return r.ErrorCode
 	case *kmsg.OffsetFetchResponse:
 		return r.ErrorCode
 	case *kmsg.OffsetDeleteResponse:
