@@ -44,8 +44,10 @@ type Config struct {
 	Interval time.Duration
 	// Shards returns the shards served at the moment; asked once per cycle.
 	Shards func() []Shard
-	Logger *slog.Logger // nil: slog.Default()
-	Tracer trace.Tracer // nil: no spans
+	// Descriptions, where topology descriptions are kept; the shards are DescribedShards then.
+	Descriptions *Descriptions
+	Logger       *slog.Logger // nil: slog.Default()
+	Tracer       trace.Tracer // nil: no spans
 }
 
 // Stats are the counters since the Cycle was made, and what the last cycle did.
@@ -55,16 +57,18 @@ type Stats struct {
 	// OffsetsExpired counts the tombstones that were written (Kafka's meter offset-expiration; its own counts too many).
 	OffsetsExpired int64
 	GroupsRemoved  int64
-	Failures       int64 // shards that could not be listed, and groups that could not be judged
-	Running        bool
-	LastDuration   time.Duration
-	LastEnd        time.Time // zero: no cycle has ended yet
+	// DescriptionsDeleted counts groups whose topology description the plugin deleted.
+	DescriptionsDeleted int64
+	Failures            int64 // shards that could not be listed, and groups that could not be judged
+	Running             bool
+	LastDuration        time.Duration
+	LastEnd             time.Time // zero: no cycle has ended yet
 }
 
 // Report is what one cycle did.
 type Report struct {
-	Shards, Candidates, OffsetsExpired, GroupsRemoved, Failures int
-	Duration                                                    time.Duration
+	Shards, Candidates, OffsetsExpired, GroupsRemoved, DescriptionsDeleted, Failures int
+	Duration                                                                         time.Duration
 }
 
 // Cycle removes what has expired, again and again.
@@ -120,6 +124,9 @@ func (c *Cycle) Sweep(ctx context.Context) (Report, error) {
 
 	start := time.Now()
 	shards := c.cfg.Shards()
+	if c.cfg.Descriptions != nil {
+		c.cfg.Descriptions.Counters.CleanupCycle()
+	}
 	var total Report
 	var mu sync.Mutex // protects total
 	slots := make(chan struct{}, shardsAtOnce)
@@ -128,7 +135,12 @@ func (c *Cycle) Sweep(ctx context.Context) (Report, error) {
 		slots <- struct{}{} // is given back soon after ctx ends too
 		wg.Go(func() {
 			defer func() { <-slots }()
-			r := (&sweep{shard: s, log: c.cfg.Logger.With("partition", s.Partition())}).run(ctx)
+			log := c.cfg.Logger.With("partition", s.Partition())
+			var r Report
+			if d, ok := s.(DescribedShard); ok && c.cfg.Descriptions != nil {
+				r = (&descriptions{cfg: c.cfg.Descriptions, shard: d, log: log}).run(ctx)
+			}
+			r.add((&sweep{shard: s, log: log, removed: c.removed}).run(ctx))
 			mu.Lock()
 			defer mu.Unlock()
 			total.add(r)
@@ -139,18 +151,26 @@ func (c *Cycle) Sweep(ctx context.Context) (Report, error) {
 
 	span.SetAttributes(
 		attribute.Int("shards", total.Shards), attribute.Int("candidates", total.Candidates), attribute.Int("failures", total.Failures),
-		attribute.Int("offsets.expired", total.OffsetsExpired), attribute.Int("groups.removed", total.GroupsRemoved))
+		attribute.Int("offsets.expired", total.OffsetsExpired), attribute.Int("groups.removed", total.GroupsRemoved),
+		attribute.Int("descriptions.deleted", total.DescriptionsDeleted))
 	if err := ctx.Err(); err != nil {
 		span.SetStatus(codes.Error, err.Error())
 	}
 	c.count(total)
 	level := slog.LevelDebug
-	if total.OffsetsExpired+total.GroupsRemoved+total.Failures > 0 {
+	if total.OffsetsExpired+total.GroupsRemoved+total.DescriptionsDeleted+total.Failures > 0 {
 		level = slog.LevelInfo
 	}
 	c.cfg.Logger.Log(ctx, level, "cleanup cycle", "shards", total.Shards, "candidates", total.Candidates,
-		"offsets_expired", total.OffsetsExpired, "groups_removed", total.GroupsRemoved, "failures", total.Failures, "duration", total.Duration)
+		"offsets_expired", total.OffsetsExpired, "groups_removed", total.GroupsRemoved, "descriptions_deleted", total.DescriptionsDeleted, "failures", total.Failures, "duration", total.Duration)
 	return total, ctx.Err()
+}
+
+// removed is told of each group that went.
+func (c *Cycle) removed(group string) {
+	if d := c.cfg.Descriptions; d != nil {
+		d.Backoff.Forget(group)
+	}
 }
 
 // Stats returns the counters.
@@ -169,6 +189,7 @@ func (c *Cycle) count(r Report) {
 	c.stats.Candidates += int64(r.Candidates)
 	c.stats.OffsetsExpired += int64(r.OffsetsExpired)
 	c.stats.GroupsRemoved += int64(r.GroupsRemoved)
+	c.stats.DescriptionsDeleted += int64(r.DescriptionsDeleted)
 	c.stats.Failures += int64(r.Failures)
 	c.stats.LastDuration, c.stats.LastEnd = r.Duration, time.Now()
 }
@@ -177,5 +198,6 @@ func (r *Report) add(o Report) {
 	r.Candidates += o.Candidates
 	r.OffsetsExpired += o.OffsetsExpired
 	r.GroupsRemoved += o.GroupsRemoved
+	r.DescriptionsDeleted += o.DescriptionsDeleted
 	r.Failures += o.Failures
 }

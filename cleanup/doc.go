@@ -7,13 +7,16 @@
 //
 // # A cycle
 //
-// One after another, because each step relies on what the one before has written:
+// Each shard one step after the other, because each relies on what the one before has written:
 //
-//  1. Expired offsets get tombstones; a group that is empty and has no offset and no open transaction left goes with
-//     its last ones, unless a topology description may still be stored for it (StoredDescriptionTopologyEpoch is
-//     not EpochNone, with a description plugin configured).
-//  2. (not built yet) Empty groups without offsets that may have a description: barrier record, plugin delete, result.
-//  3. Such a group is removed by step 1 of the next cycle. A cycle between the two would only find it again.
+//  1. Where topology descriptions are kept (KIP-1331): an empty group without offsets and open transactions that may have a
+//     description (StoredDescriptionTopologyEpoch is not EpochNone) is marked uncertain, its description deleted at the plugin, and the
+//     outcome recorded. What fails stays marked, and the next cycle does it again.
+//  2. Expired offsets get tombstones; a group that is empty and has no offset and no open transaction left goes with
+//     its last ones, unless a description may still be stored for it.
+//
+// So a described group takes two cycles: its offsets go in the first, its description and the group itself in the second. In Kafka
+// the steps are two loops that know nothing of each other, and it takes up to three periods.
 //
 // A cycle ends with its last write; the next begins an interval later. There is never more than one.
 //
@@ -21,5 +24,6 @@
 //
 //	cycle.go       Cycle: interval, single flight, shards side by side, counters
 //	sweep.go       one shard: pace, repeats, failures
+//	descriptions.go  one shard: topology descriptions
 //	candidates.go  which groups are worth a look, from the projection
 package cleanup

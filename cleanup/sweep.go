@@ -26,6 +26,8 @@ type sweep struct {
 	log    *slog.Logger
 	report Report
 	inARow int // failures
+	// removed is told of each group that went.
+	removed func(group string)
 }
 
 func (s *sweep) run(ctx context.Context) Report {
@@ -58,6 +60,7 @@ func (s *sweep) judge(ctx context.Context, group string) bool {
 		s.report.OffsetsExpired += expired
 		if removed {
 			s.report.GroupsRemoved++
+			s.removed(group)
 		}
 		if !rest(ctx, min(time.Since(start), restMax)) {
 			return false
