@@ -54,8 +54,11 @@ func passing(err error) bool {
 	if errors.Is(err, kgo.ErrClientClosed) || errors.Is(err, context.Canceled) {
 		return false
 	}
-	var op *net.OpError // a dial that failed: kgo says no to those, for want of another broker
-	return kgo.IsRetryableBrokerErr(err) || errors.As(err, &op) || errors.Is(err, context.DeadlineExceeded)
+	var (
+		op    *net.OpError         // a dial that failed: kgo says no to those, for want of another broker,
+		first *kgo.ErrFirstReadEOF // and to a new connection that ends at once, which a broker that is being stopped makes, too
+	)
+	return kgo.IsRetryableBrokerErr(err) || errors.As(err, &op) || errors.As(err, &first) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // unsupported says in the protocol's words that a node can't do what was asked: kgo has no error for that which can be told
