@@ -118,6 +118,8 @@ func (p *parts) close() {
 	}
 	if p.service != nil {
 		p.service.Close()
+	} else if p.describing != nil {
+		_ = p.describing.plugin.Close(context.Background())
 	}
 	if p.log != nil {
 		p.log.Close()

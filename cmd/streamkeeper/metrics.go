@@ -55,6 +55,7 @@ func registerMetrics(m *telemetry.Metrics, p *parts) error {
 		m.Counter("cleanup.groups.removed", "Empty groups removed.", sweep(func(s cleanup.Stats) int64 { return s.GroupsRemoved })),
 		m.Counter("cleanup.failures", "Groups and shards that a cleanup cycle could not judge.", sweep(func(s cleanup.Stats) int64 { return s.Failures })),
 		registerProjection(m, p.store),
+		p.describing.register(m),
 	)
 }
 

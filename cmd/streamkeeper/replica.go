@@ -21,6 +21,7 @@ import (
 	"streamkeeper/internal/coordinator"
 	"streamkeeper/internal/gateway"
 	"streamkeeper/internal/telemetry"
+	"streamkeeper/plugin"
 	"streamkeeper/projection"
 	"streamkeeper/shard"
 	"streamkeeper/shard/offsets"
@@ -63,11 +64,16 @@ type parts struct {
 	service    *coordinator.Coordinator
 	gateway    *gateway.Gateway
 	cycle      *cleanup.Cycle
+	describing *describing // nil: no topology descriptions
 }
 
 // run makes the parts one after the other, runs them until ctx ends, and takes them down in order. ready is called once
 // the replica serves.
 func (r *replica) run(ctx context.Context, ready func(*running)) error {
+	descriptions, err := r.openPlugin()
+	if err != nil {
+		return err
+	}
 	instance := uuid.NewString()
 	metrics, err := telemetry.NewMetrics()
 	if err != nil {
@@ -102,6 +108,9 @@ func (r *replica) run(ctx context.Context, ready func(*running)) error {
 
 	p := &parts{}
 	defer p.close()
+	if p.describing, err = newDescribing(descriptions, plugin.Config{Tracer: traces.Provider.Tracer("streamkeeper"), Logger: r.log}); err != nil {
+		return err
+	}
 	if err := r.build(ctx, p, traces, metrics, instance); err != nil {
 		return err
 	}
@@ -164,18 +173,20 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 		Self:        eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: node.ID, Address: address, Instance: instance},
 		Topics:      p.topics.Snapshot,
 		GroupConfig: func(string) streams.Config { return r.eff.Kafka.Streams },
-		Offsets:     env, Logger: r.log, Tracer: tracer,
+		Offsets:     env, Descriptions: p.describing != nil, Logger: r.log, Tracer: tracer,
 	})
 	p.service = coordinator.New(coordinator.Config{
 		Node: node, LogTopic: r.flags.LogTopic, Shards: p.host, Replicas: p.store.Replicas, Topics: p.topics,
 		RequiredTopics: func(group string) ([]string, error) { return storedTopics(p.store, p.host.Partition(group), group) },
 		Foreign:        coordinator.UpstreamGroups{Client: p.upstream},
 		Creator:        coordinator.UpstreamCreator{Client: p.upstream},
+		Descriptions:   p.describing.coordinator(p.host),
 		Assignor:       r.eff.Kafka.Streams.Assignor, WriteTimeout: r.eff.Kafka.OffsetsCommitTimeout, Logger: r.log,
 	})
 	p.cycle = cleanup.New(cleanup.Config{
 		Interval: r.eff.Kafka.OffsetsRetentionCheckEvery, Logger: r.log, Tracer: tracer,
-		Shards: func() []cleanup.Shard { return sweptShards(p.host, p.store, env) },
+		Shards:       func() []cleanup.Shard { return sweptShards(p.host, p.store, env) },
+		Descriptions: p.describing.cleanup(),
 	})
 	p.gateway, err = gateway.New(gateway.Config{
 		Listen: r.eff.Listen, Advertise: address, BrokerPortBase: r.eff.BrokerPortBase, NodeID: node.ID, Upstream: r.upstream,

@@ -42,3 +42,18 @@ func (s *sweptShard) Expire(ctx context.Context, group string) (expired int, rem
 	e, err := s.host.Expire(ctx, group)
 	return e.Offsets, e.Removed, err
 }
+
+// Described yields empty groups without offsets that may have a topology description.
+func (s *sweptShard) Described(ctx context.Context) iter.Seq2[string, error] {
+	return cleanup.DescribedCandidates(ctx, s.store, s.partition)
+}
+
+func (s *sweptShard) MarkExpired(ctx context.Context, group string) (bool, error) {
+	return s.host.MarkExpired(ctx, group)
+}
+
+func (s *sweptShard) DescriptionDeleted(ctx context.Context, group string) error {
+	return s.host.DescriptionDeleted(ctx, group)
+}
+
+var _ cleanup.DescribedShard = (*sweptShard)(nil)

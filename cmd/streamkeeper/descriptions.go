@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"streamkeeper/cleanup"
+	"streamkeeper/internal/coordinator"
+	"streamkeeper/internal/telemetry"
+	"streamkeeper/plugin"
+	"streamkeeper/plugin/http"
+	"streamkeeper/plugin/memory"
+)
+
+// plugins are the topology description plugins that are built in.
+func plugins() (*plugin.Registry, error) {
+	return plugin.NewRegistry(memory.Factory(), http.Factory())
+}
+
+// openPlugin makes the plugin that the flags name; nil for none. It connects to nothing.
+func (r *replica) openPlugin() (plugin.Plugin, error) {
+	registry, err := plugins()
+	if err != nil {
+		return nil, err
+	}
+	p, err := registry.Open(r.flags.Plugin, r.flags.PluginSet)
+	if err != nil {
+		return nil, fmt.Errorf("--plugin: %w", err)
+	}
+	return p, nil
+}
+
+// describing is what a replica that keeps topology descriptions has for it. A nil one keeps none.
+type describing struct {
+	plugin   *plugin.Traced
+	counters *plugin.Counters
+	backoff  *plugin.Backoff
+}
+
+func newDescribing(p plugin.Plugin, cfg plugin.Config) (*describing, error) {
+	if p == nil {
+		return nil, nil
+	}
+	cfg.Counters = new(plugin.Counters)
+	traced, err := plugin.NewTraced(p, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &describing{plugin: traced, counters: cfg.Counters, backoff: plugin.NewBackoff(rand.Float64, 0)}, nil
+}
+
+// coordinator is the part of it that answers requests, over the shards; nil where nothing is kept.
+func (d *describing) coordinator(shards coordinator.DescriptionShards) *coordinator.Descriptions {
+	if d == nil {
+		return nil
+	}
+	return &coordinator.Descriptions{Plugin: d.plugin, Shards: shards, Backoff: d.backoff}
+}
+
+// cleanup is the part of it that the cleanup cycle does; nil where nothing is kept.
+func (d *describing) cleanup() *cleanup.Descriptions {
+	if d == nil {
+		return nil
+	}
+	return &cleanup.Descriptions{DeleteAll: d.plugin.DeleteAll, Counters: d.counters, Backoff: d.backoff}
+}
+
+// register puts Kafka's eight counters behind /metrics, and what Kafka does not tell apart.
+func (d *describing) register(m *telemetry.Metrics) error {
+	if d == nil {
+		return nil
+	}
+	var errs []error
+	for i, c := range d.plugin.Stats().Kafka() {
+		name := strings.ReplaceAll(c.Name, "-", ".")
+		help := "Topology descriptions, as Kafka's " + c.Name + "-count."
+		errs = append(errs, m.Counter(name, help, func() []telemetry.Reading { return telemetry.Read(d.plugin.Stats().Kafka()[i].Value) }))
+	}
+	stats := func(f func(plugin.Stats) int64) func() []telemetry.Reading {
+		return func() []telemetry.Reading { return telemetry.Read(f(d.plugin.Stats())) }
+	}
+	return errors.Join(append(errs,
+		m.Counter("plugin.timed.out", "Calls of the plugin without a result in time.", stats(func(s plugin.Stats) int64 { return s.TimedOut })),
+		m.Counter("plugin.late", "Calls of the plugin that completed after their time-out.", stats(func(s plugin.Stats) int64 { return s.Late })),
+		m.Counter("plugin.busy", "Calls of the plugin that were not made because too many were under way.", stats(func(s plugin.Stats) int64 { return s.Busy })),
+		m.Counter("plugin.panicked", "Calls in which the plugin panicked.", stats(func(s plugin.Stats) int64 { return s.Panicked })),
+		m.Gauge("plugin.under.way", "Calls of the plugin under way.", stats(func(s plugin.Stats) int64 { return s.UnderWay })),
+	)...)
+}
