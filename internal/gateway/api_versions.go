@@ -12,7 +12,8 @@ import (
 // softwarePattern is what a client's software name and version must match (KIP-511).
 var softwarePattern = regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?$`)
 
-// planApiVersions answers from what the broker behind this connection said when it was connected. The check of
+// planApiVersions answers from what the broker behind this connection said when it was connected, or, while it can't be reached, the
+// last time it was. The check of
 // cluster id and node id (version 5) is made against the listener's node: the broker would compare with its own.
 func planApiVersions(c *conn, rq *request) (plan, error) {
 	resp := kmsg.NewPtrApiVersionsResponse()
@@ -31,14 +32,19 @@ func planApiVersions(c *conn, rq *request) (plan, error) {
 		return answerWith(resp), nil
 	}
 	c.software = req
-	u, err := c.upstreamFor(rq.Header)
-	if err != nil {
-		return plan{}, err
+	var known *remembered
+	switch u, err := c.upstreamFor(rq.Header); {
+	case err == nil:
+		known = &remembered{features: u.features, versions: u.versions}
+	default:
+		if known = c.g.recall(c.listener.id); known == nil || c.ctx.Err() != nil {
+			return plan{}, err
+		}
 	}
-	*resp = u.features
+	*resp = known.features
 	resp.SetVersion(rq.Version)
 	resp.ThrottleMillis = 0
-	resp.ApiKeys = offered(u.versions, c.listener.own(), c.g.service.Descriptions())
+	resp.ApiKeys = offered(known.versions, c.listener.own(), c.g.service.Descriptions())
 	if rq.Version < 4 { // a minimum of 0 is taken for malformed by clients that speak version 3 (KIP-1022)
 		resp.SupportedFeatures = slices.DeleteFunc(slices.Clone(resp.SupportedFeatures), func(f kmsg.ApiVersionsResponseSupportedFeature) bool {
 			return f.MinVersion == 0

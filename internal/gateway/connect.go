@@ -33,6 +33,7 @@ func (c *conn) upstreamFor(h wire.Header) (*upstream, error) {
 		c.g.metrics.dialFailed(c.ctx, c.listener.id)
 		return nil, refuse("upstream down", fmt.Errorf("no upstream for a client: %w", err))
 	}
+	c.g.remember(c.listener.id, u)
 	u.sticky = holdsState(h.Key)
 	u.beforeRead = func() error { return c.client.w.Flush() } // reading is the responder's from now on
 	c.up = u

@@ -23,6 +23,7 @@
 //	stream.go        a socket with its buffers; moving bytes, by splice where it pays
 //	routes.go        the table: what happens to which API key
 //	api_versions.go  18: the cluster's versions merged with ours
+//	remembered.go    what a broker said of its APIs, for while it is away
 //	rewrite.go       3, 10, 55, 60, 75, 79 and Produce: addresses of nodes
 //	walk.go          walking through a frame that passes
 //	walk_fetch.go    1 and 78: addresses behind records, blanked in place

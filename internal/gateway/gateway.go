@@ -69,9 +69,10 @@ type Gateway struct {
 	done     chan struct{} // Close has begun
 	closing  sync.Once
 
-	wg    sync.WaitGroup // everything that runs
-	mu    sync.Mutex
-	conns map[*conn]struct{}
+	wg     sync.WaitGroup // everything that runs
+	mu     sync.Mutex
+	conns  map[*conn]struct{}
+	offers sync.Map // listener's node id → *remembered
 }
 
 // New opens the own listener and asks the cluster for its brokers, whose listeners it opens as well. It returns an
