@@ -178,7 +178,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 	p.service = coordinator.New(coordinator.Config{
 		Node: node, LogTopic: r.flags.LogTopic, Shards: p.host, Replicas: p.store.Replicas, Topics: p.topics,
 		RequiredTopics: func(group string) ([]string, error) { return storedTopics(p.store, p.host.Partition(group), group) },
-		Foreign:        coordinator.UpstreamGroups{Client: p.upstream},
+		Foreign:        coordinator.NewUpstreamGroups(p.upstream),
 		Creator:        coordinator.UpstreamCreator{Client: p.upstream},
 		Descriptions:   p.describing.coordinator(p.host),
 		Assignor:       r.eff.Kafka.Streams.Assignor, WriteTimeout: r.eff.Kafka.OffsetsCommitTimeout, Logger: r.log,

@@ -6,6 +6,7 @@
 //	coordinator.go errors.go          the Service, what it is made of; errors to Kafka's codes
 //	judge.go nodes.go                 whose a group is, who owns it, which replicas there are
 //	heartbeat.go foreign.go           StreamsGroupHeartbeat: the gate before the shard; groups of the cluster's own
+//	foreign_upstream.go               asking the cluster whether it has groups of some ids, many at once
 //	groups.go offsets.go              describe, delete, list; commit, fetch, delete of offsets
 //	description.go description_push.go description_groups.go description_wire.go   topology descriptions: who is asked; a
 //	                                  push; describe and delete; conversions

@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/shard"
 	"streamkeeper/shard/streams"
@@ -79,84 +75,4 @@ func (u *foreignUnknown) warn(log *slog.Logger, now time.Time, group string, err
 		args = append(args, "since_last_line", left)
 	}
 	log.Warn("can't tell whether the cluster has a group of that id, members that join are told to try again", args...)
-}
-
-// UpstreamGroups asks the cluster's coordinators with the describe calls of each kind of group.
-type UpstreamGroups struct {
-	// Client finds coordinators and asks them; *kgo.Client does.
-	Client kmsg.Requestor
-}
-
-// Find implements ForeignGroups. A kind that the cluster does not support is a kind it has no groups of. The newer kinds come
-// first: what DescribeGroups answers about them differs between versions and implementations.
-func (u UpstreamGroups) Find(ctx context.Context, group string) (kind string, members bool, err error) {
-	consumer := kmsg.NewPtrConsumerGroupDescribeRequest()
-	consumer.Groups = []string{group}
-	gr, err := consumer.RequestWith(ctx, u.Client)
-	if err != nil && !unsupported(err) {
-		return "", false, fmt.Errorf("ConsumerGroupDescribe: %w", err)
-	}
-	if err == nil {
-		for _, g := range gr.Groups {
-			if found, err := describedKind(g.ErrorCode); err != nil {
-				return "", false, fmt.Errorf("ConsumerGroupDescribe: %w", err)
-			} else if found {
-				return "consumer", len(g.Members) > 0, nil
-			}
-		}
-	}
-
-	share := kmsg.NewPtrShareGroupDescribeRequest()
-	share.GroupIDs = []string{group}
-	sr, err := share.RequestWith(ctx, u.Client)
-	if err != nil && !unsupported(err) {
-		return "", false, fmt.Errorf("ShareGroupDescribe: %w", err)
-	}
-	if err == nil {
-		for _, g := range sr.Groups {
-			if found, err := describedKind(g.ErrorCode); err != nil {
-				return "", false, fmt.Errorf("ShareGroupDescribe: %w", err)
-			} else if found {
-				return "share", len(g.Members) > 0, nil
-			}
-		}
-	}
-
-	classic := kmsg.NewPtrDescribeGroupsRequest()
-	classic.Groups = []string{group}
-	cr, err := classic.RequestWith(ctx, u.Client)
-	if err != nil {
-		return "", false, fmt.Errorf("DescribeGroups: %w", err)
-	}
-	for _, g := range cr.Groups {
-		if err := kerr.ErrorForCode(g.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
-			return "", false, fmt.Errorf("DescribeGroups: %w", err)
-		}
-		if g.ErrorCode == 0 && g.State != "Dead" {
-			kind := g.ProtocolType
-			if kind == "" || kind == "consumer" {
-				kind = "classic"
-			}
-			return kind, len(g.Members) > 0, nil
-		}
-	}
-	return "", false, nil
-}
-
-func describedKind(code int16) (found bool, err error) {
-	switch err := kerr.ErrorForCode(code); {
-	case err == nil:
-		return true, nil
-	case errors.Is(err, kerr.GroupIDNotFound), errors.Is(err, kerr.UnsupportedVersion):
-		return false, nil
-	default:
-		return false, err
-	}
-}
-
-// unsupported says that a broker does not know the request. The client library has no exported error for it; a test
-// against an old cluster guards the texts.
-func unsupported(err error) bool {
-	return errors.Is(err, kerr.UnsupportedVersion) ||
-		strings.Contains(err.Error(), "broker is too old") || strings.Contains(err.Error(), "request key is unknown")
 }

@@ -3,8 +3,10 @@ package coordinator
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,7 +44,7 @@ func TestUpstreamGroupsAreFound(t *testing.T) {
 				return cl
 			}
 			plain := client()
-			u := UpstreamGroups{Client: plain}
+			u := NewUpstreamGroups(plain)
 			find := func(group, kind string, members bool) {
 				t.Helper()
 				k, m, err := u.Find(ctx, group)
@@ -79,6 +81,22 @@ func TestUpstreamGroupsAreFound(t *testing.T) {
 				t.Fatalf("join: %v, %+v", err, resp)
 			}
 			find("next", "consumer", true)
+
+			// All of them and many more at once: each asker gets the answer about its own group.
+			var wg sync.WaitGroup
+			for i := range 3 * foreignBatchMax {
+				wg.Go(func() {
+					switch i % 4 {
+					case 0:
+						find("next", "consumer", true)
+					case 1:
+						find("with-member", "classic", true)
+					default:
+						find(fmt.Sprint("nobody", i), "", false)
+					}
+				})
+			}
+			wg.Wait()
 		})
 	}
 }
