@@ -33,6 +33,8 @@ type effect struct {
 	timers  []streams.Timer
 	// barrier: the answer waits for an append that was acknowledged after the request came (D3).
 	barrier bool
+	// quiet: the records are no event that an operator wants to read of.
+	quiet bool
 	// settled, where there is one, runs on the loop when the records and the rest are applied, before the answer.
 	settled func()
 }
@@ -168,7 +170,9 @@ func (s *Shard) finish(t *turn, eff effect, ctx context.Context, answer func(), 
 		w.write = true
 		in.waiters = append(in.waiters, w)
 		s.append(ctx, t, raws, in)
-		s.watchMembers(t, eff.records)
+		if !eff.quiet {
+			s.watchMembers(t, eff.records)
+		}
 		return
 	}
 	s.settle(t, eff)

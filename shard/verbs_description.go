@@ -89,7 +89,7 @@ func (h *Host) DescriptionDeleted(ctx context.Context, group string) error {
 func (h *Host) mark(ctx context.Context, verb, group string, run func(t *turn) ([]eventlog.Record, error)) error {
 	_, err := call(ctx, h, verb, group, func(t *turn) (struct{}, effect, error) {
 		records, err := run(t)
-		return struct{}{}, effect{records: records}, err
+		return struct{}{}, effect{records: records, quiet: true}, err
 	})
 	return err
 }
@@ -122,7 +122,7 @@ func (h *Host) markForDelete(ctx context.Context, verb, group string, eligible f
 		if err != nil || !ok {
 			return false, effect{}, err
 		}
-		return true, effect{records: records}, nil
+		return true, effect{records: records, quiet: true}, nil
 	})
 }
 

@@ -18,7 +18,7 @@ type AppOptions struct {
 	Bootstrap string            // the cluster, or the gateway before it
 	Group     string            // application.id
 	Name      string            // this instance; it is the client id, and the "by" header of what it writes. Default "a"
-	Topology  string            // stateless (default), copy2, count, join; those with a second input take Args "in2=…"
+	Topology  string            // stateless (default), copy2, filter, count, join; those with a second input take Args "in2=…"
 	In, Out   string            // topics, which must exist. Default Group-in and Group-out
 	Threads   int               // default 1
 	Guarantee string            // at_least_once (default), exactly_once_v2

@@ -15,5 +15,6 @@
 //	replicas_test.go  two replicas: sharing, leading clients, takeover, a replica that was paused
 //	stateful_test.go  repartition topics, stores, a windowed join: internal topics made, state restored, all deleted
 //	topics_test.go    internal topics that can't be made, and that are made anew
+//	topology_test.go  topology descriptions: asked for, pushed, printed, deleted, lost
 //	upstream_test.go  the cluster goes away and comes back, or is down at start
 package e2e

@@ -159,6 +159,11 @@ public final class StreamsApp {
                 copy(b, need("in"), need("out"));
                 copy(b, need("in2"), need("out2"));
             }
+            case "filter" -> source(b, need("in"))
+                .peek((k, v) -> SEEN.incrementAndGet())
+                .filter((k, v) -> v != null)
+                .mapValues(v -> v)
+                .to(need("out"), Produced.with(Serdes.String(), Serdes.String()));
             case "count" -> source(b, need("in"))
                 .peek((k, v) -> SEEN.incrementAndGet())
                 .selectKey((k, v) -> v)
@@ -173,7 +178,7 @@ public final class StreamsApp {
                     JoinWindows.ofTimeDifferenceWithNoGrace(Duration.ofMinutes(5)),
                     StreamJoined.with(Serdes.String(), Serdes.String(), Serdes.String()).withName("pair").withStoreName("pairs"))
                 .to(need("out"), Produced.with(Serdes.String(), Serdes.String()));
-            default -> throw new IllegalArgumentException("unknown topology " + kind + ", there are " + List.of("stateless", "copy2", "count", "join"));
+            default -> throw new IllegalArgumentException("unknown topology " + kind + ", there are " + List.of("stateless", "copy2", "filter", "count", "join"));
         }
         return b.build();
     }
