@@ -40,7 +40,7 @@ func describing(edit func(node int32, g *kmsg.StreamsGroupDescribeResponseGroup)
 	}
 }
 
-func node(name string, typ int8) kmsg.TopologyDescriptionNode {
+func wireNode(name string, typ int8) kmsg.TopologyDescriptionNode {
 	n := kmsg.NewTopologyDescriptionNode()
 	n.Name, n.NodeType = name, typ
 	return n
@@ -57,9 +57,9 @@ func pictured(g *kmsg.StreamsGroupDescribeResponseGroup, status int8, nodes ...k
 // is the business of that group.
 func TestWhatADescribeAnswerMeans(t *testing.T) {
 	c := startFake(t, 1)
-	a := node("a", 1)
+	a := wireNode("a", 1)
 	a.Successors = []string{"b", "elsewhere"}
-	b := node("b", 2)
+	b := wireNode("b", 2)
 	b.Successors = []string{"b"}
 	c.on(89, describing(func(_ int32, g *kmsg.StreamsGroupDescribeResponseGroup) {
 		switch g.Group {
@@ -77,10 +77,10 @@ func TestWhatADescribeAnswerMeans(t *testing.T) {
 		case "available without":
 			g.TopologyDescriptionStatus = 3
 		case "node type 9":
-			pictured(g, 3, node("x", 9))
+			pictured(g, 3, wireNode("x", 9))
 		case "global store":
 			pictured(g, 3)
-			g.TopologyDescription.GlobalStores = []kmsg.TopologyDescriptionGlobalStore{{Source: node("s", 1), Processor: node("k", 3)}}
+			g.TopologyDescription.GlobalStores = []kmsg.TopologyDescriptionGlobalStore{{Source: wireNode("s", 1), Processor: wireNode("k", 3)}}
 		case "unknown":
 			g.ErrorCode, g.ErrorMessage, g.Topology = kerr.GroupIDNotFound.Code, kmsg.StringPtr("Group unknown not found."), nil
 		case "forbidden":
@@ -194,7 +194,7 @@ func TestEverythingOfADescription(t *testing.T) {
 func TestANodeOfVersion0(t *testing.T) {
 	c := startFake(t, 1)
 	c.knows(89, 0)
-	c.on(89, describing(func(_ int32, g *kmsg.StreamsGroupDescribeResponseGroup) { pictured(g, 3, node("a", 1)) }))
+	c.on(89, describing(func(_ int32, g *kmsg.StreamsGroupDescribeResponseGroup) { pictured(g, 3, wireNode("a", 1)) }))
 	admin := NewAdmin(c.client())
 	got := admin.DescribeStreamsGroups(t.Context(), []string{"g"}, DescribeOptions{IncludeTopologyDescription: true})
 	want := fmt.Sprintf("node %v speaks only version 0 of StreamsGroupDescribe, which has no topology descriptions", c.node(1))

@@ -23,6 +23,7 @@
 //	list.go            ListGroups (16) on every node
 //	delete.go          DeleteGroups (42)
 //	offsets.go         OffsetFetch (9)
+//	application.go     Application: from nodes to subtopologies and a description
 //	member.go          Member: its configuration, tasks, statuses
 //	member_session.go  the life of a member: phases, coordinator, what is due when
 //	member_beat.go     StreamsGroupHeartbeat (88): joining, beating, errors, leaving

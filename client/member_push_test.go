@@ -1,10 +1,7 @@
 package client
 
 import (
-	"bytes"
 	"context"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -292,39 +289,6 @@ func TestAPushThatHangs(t *testing.T) {
 
 // errReset is a connection that was reset, as the net package has it.
 var errReset = os.NewSyscallError("read", errors.New("connection reset by peer"))
-
-// TestJoinEqualsJavas makes the join of an application with a repartition topic, a store and a changelog, and compares it with what Kafka Streams 4.4.0 sent, byte by byte.
-func TestJoinEqualsJavas(t *testing.T) {
-	var captured struct{ MemberID, ProcessID, Hex string }
-	b, err := os.ReadFile("testdata/join-count.json")
-	if err == nil {
-		err = json.Unmarshal(b, &captured)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	frame, err := hex.DecodeString(captured.Hex)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body := frame[11+int(frame[9]):] // after key, version, correlation id, client id, no tags
-	m, err := newMember(nil, MemberConfig{Group: "g-count", ProcessID: captured.ProcessID, Subtopologies: []Subtopology{
-		{ID: "1", // in no particular order
-			ChangelogTopics: []InternalTopic{{Name: "g-count-counts-changelog", Configs: map[string]string{"message.timestamp.type": "CreateTime", "cleanup.policy": "compact"}}},
-			RepartitionSourceTopics: []InternalTopic{{Name: "g-count-by-value-repartition", Configs: map[string]string{
-				"segment.bytes": "52428800", "retention.ms": "-1", "message.timestamp.type": "CreateTime", "cleanup.policy": "delete"}}}},
-		{ID: "0", SourceTopics: []string{"g-count-in"}, RepartitionSinkTopics: []string{"g-count-by-value-repartition"}},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.id = captured.MemberID
-	h := heartbeat{m.join(-1)}
-	h.SetVersion(1)
-	if got := h.AppendTo(nil); !bytes.Equal(got, body) {
-		t.Errorf("%x\nwant\n%x", got, body)
-	}
-}
 
 func TestCopartitionGroups(t *testing.T) {
 	w, err := topologyToWire(0, []Subtopology{{ID: "0", SourceTopics: []string{"c", "a", "b", "a"}, RepartitionSourceTopics: []InternalTopic{{Name: "s"}, {Name: "r"}},

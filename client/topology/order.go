@@ -8,6 +8,9 @@ import (
 	"unicode/utf8"
 )
 
+// CompareNames orders names as Kafka's client orders those of nodes, as Java does strings: by UTF-16 code units. The result is that of cmp.Compare.
+func CompareNames(a, b string) int { return compareJava(a, b) }
+
 // compareJava orders strings as Java does, by UTF-16 code units. That differs from Go's order by bytes in one place:
 // what lies beyond the basic plane (emoji, say) is written with surrogates, which come before U+E000 to U+FFFF.
 func compareJava(a, b string) int {
