@@ -88,6 +88,13 @@ func TestDescriptionsWithThePluginMemory(t *testing.T) {
 	if g := m.describe89(); g.TopologyDescriptionStatus != 1 {
 		t.Errorf("status before the push: %d", g.TopologyDescriptionStatus)
 	}
+	none := "streamkeeper: No topology description is stored for streams group 'orders'.\n"
+	if out, err, code := execute(t, d, "describe", "orders", "--topology"); code != exitFailure || out != "" || err != none {
+		t.Errorf("describe --topology before the push: %d %q %q", code, out, err)
+	}
+	if out, err, code := execute(t, d, "describe", "orders", "-o", "svg"); code != exitFailure || out != "" || err != "streamkeeper: --output svg is for --topology\n" {
+		t.Errorf("describe -o svg: %d %q %q", code, out, err)
+	}
 	if r := m.push("first"); r.ErrorCode != 0 || r.ErrorMessage != nil {
 		t.Fatalf("push: %d %v", r.ErrorCode, r.ErrorMessage)
 	}
@@ -95,8 +102,17 @@ func TestDescriptionsWithThePluginMemory(t *testing.T) {
 	if g.TopologyDescriptionStatus != 3 || g.TopologyDescription == nil || g.TopologyDescription.Subtopologies[0].Nodes[0].Name != "first" {
 		t.Errorf("status after the push: %d, %+v", g.TopologyDescriptionStatus, g.TopologyDescription)
 	}
+	const text = "Topologies:\n   Sub-topology: 0\n    Source: first (topics: [in])\n      --> none\n\n\n"
+	if got := must(t, d, "describe", "orders", "--topology"); got != text {
+		t.Errorf("describe --topology prints %q, want %q", got, text)
+	}
+	for format, want := range map[string]string{"json": `"first"`, "dot": "digraph", "mermaid": "flowchart", "svg": "<svg"} {
+		if got := must(t, d, "describe", "orders", "--topology", "-o", format); !strings.Contains(got, want) {
+			t.Errorf("describe --topology as %s lacks %s:\n%s", format, want, got)
+		}
+	}
 	metrics := metricsOf(t, d)
-	for _, line := range []string{"set_success_total 1", "get_success_total 1", "delete_success_total 0", "set_error_total 0"} {
+	for _, line := range []string{"set_success_total 1", "get_success_total 6", "delete_success_total 0", "set_error_total 0"} {
 		if want := "streamkeeper_streams_group_topology_description_" + line; !hasSample(metrics, want) {
 			t.Errorf("metrics lack %s:\n%s", want, grep(metrics, "topology"))
 		}

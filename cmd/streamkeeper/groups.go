@@ -8,6 +8,8 @@ import (
 	"io"
 	"time"
 
+	"streamkeeper/client"
+	"streamkeeper/client/topology"
 	"streamkeeper/internal/admin"
 )
 
@@ -72,18 +74,38 @@ func (l *listCmd) Run(ctx context.Context, s *stdio) error {
 
 type describeCmd struct {
 	connection
-	output
-	Group string `arg:"" help:"The group: the application.id of the Streams application."`
+	Output   string `name:"output" short:"o" enum:"text,json,dot,mermaid,svg" default:"text" help:"text or json; with --topology also dot, mermaid or svg."`
+	Topology bool   `name:"topology" help:"Show the application's topology description instead (KIP-1331): as text what kafka-streams-groups.sh prints."`
+	Group    string `arg:"" help:"The group: the application.id of the Streams application."`
 }
 
 func (d *describeCmd) Run(ctx context.Context, s *stdio) error {
+	if !d.Topology && d.Output != "text" && d.Output != "json" {
+		return fmt.Errorf("--output %s is for --topology", d.Output)
+	}
 	return d.with(ctx, func(ctx context.Context, a *admin.Client) error {
+		if d.Topology {
+			return d.topology(ctx, a, s.out)
+		}
 		description, err := a.Describe(ctx, d.Group)
 		if err != nil {
 			return err
 		}
-		return d.write(s.out, description, description.WriteText)
+		return output{d.Output}.write(s.out, description, description.WriteText)
 	})
+}
+
+// topology writes the description that the application pushed. Where there is none the error has Kafka's text.
+func (d *describeCmd) topology(ctx context.Context, a *admin.Client, w io.Writer) error {
+	format, err := topology.ParseFormat(d.Output)
+	if err != nil {
+		return err
+	}
+	g := client.NewAdmin(a.Kafka()).DescribeStreamsGroups(ctx, []string{d.Group}, client.DescribeOptions{IncludeTopologyDescription: true})[0]
+	if g.Err != nil {
+		return g.Err
+	}
+	return g.Description.WriteTopology(ctx, w, format)
 }
 
 type deleteCmd struct {

@@ -50,6 +50,9 @@ func topologyStory(t *testing.T, p *place, captured, topology string, tasks int)
 		return nil
 	})
 	golden.compare(t, p, captured+" live topology")
+	if out, errOut, exit := kafkatest.Streamkeeper(t, "describe", group, "--topology", "--bootstrap-servers", p.streams); exit != 0 || out != golden[captured+" live topology"].Stdout {
+		t.Errorf("streamkeeper describe --topology: exit %d\n%s%s", exit, out, errOut)
+	}
 	app.Stop()
 	golden.compare(t, p, captured+" empty topology")
 	deleteGroup(t, p, group)
