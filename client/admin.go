@@ -20,7 +20,8 @@ type Admin struct {
 // NewAdmin makes an Admin that uses the connections of cl.
 func NewAdmin(cl *kgo.Client) *Admin { return &Admin{cl: cl} }
 
-func (a *Admin) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+// bounded is ctx with a deadline.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}

@@ -20,7 +20,7 @@ const deleteBatchMax = 200
 // be deleted, and that the group is still there. Waiting is as in DescribeStreamsGroups. The protocol can't tell a group that
 // was deleted by a request whose answer was lost from one that never existed: the error is then GROUP_ID_NOT_FOUND.
 func (a *Admin) DeleteStreamsGroups(ctx context.Context, groups ...string) []DeletedGroup {
-	ctx, cancel := a.bounded(ctx)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	groups = unique(groups)
 	errs := ask(ctx, a.cl, groups, question{

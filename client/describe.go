@@ -36,7 +36,7 @@ const (
 // own and disturbs no other: an *Error is the coordinator's, with GROUP_ID_NOT_FOUND for one that does not exist or is of another type.
 // Coordinators that are being elected, load or move are waited for, until ctx ends, or a minute if it has no deadline.
 func (a *Admin) DescribeStreamsGroups(ctx context.Context, groups []string, o DescribeOptions) []DescribedGroup {
-	ctx, cancel := a.bounded(ctx)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	groups = unique(groups)
 	descriptions := make(map[string]*GroupDescription, len(groups))

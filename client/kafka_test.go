@@ -189,6 +189,19 @@ func TestAGoMemberOnKafka(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 
+	in := group + "-in"
+	if err := a.Commit(t.Context(), map[TopicPartition]Offset{{in, 0}: {0, -1, "hello"}, {in, 3}: {0, -1, ""}}); err != nil {
+		t.Error(err)
+	}
+	err = a.Commit(t.Context(), map[TopicPartition]Offset{{in, 1}: {0, -1, strings.Repeat("x", 5000)}, {in, 2}: {0, -1, ""}})
+	if !errors.Is(err, kerr.OffsetMetadataTooLarge) || !strings.Contains(err.Error(), in+"-1: ") {
+		t.Errorf("commit with 5000 bytes of metadata: %v", err)
+	}
+	committed, err := a.Committed(t.Context(), TopicPartition{in, 0}, TopicPartition{in, 1}, TopicPartition{in, 2})
+	if err != nil || len(committed) != 3 || committed[0].Offset != 0 || committed[0].Metadata != "hello" || committed[1].Offset != NoOffset || committed[2].Offset != 0 {
+		t.Errorf("%+v, %v", committed, err)
+	}
+
 	// A second one takes half of the tasks, and gives them back.
 	cfg.ProcessID, cfg.DisableTopologyPush = "process-b", true
 	b := runMember(t, newClient(t, cluster.Bootstrap()), cfg)

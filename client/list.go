@@ -28,7 +28,7 @@ type ListedGroup struct {
 //
 // The states are compared here rather than by the nodes: Kafka 4.4's own filter finds no NotReady group.
 func (a *Admin) ListStreamsGroups(ctx context.Context, states ...string) ([]ListedGroup, error) {
-	ctx, cancel := a.bounded(ctx)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	var (
 		wg   sync.WaitGroup

@@ -96,6 +96,7 @@ type Member struct {
 	mu    sync.Mutex // what follows, written by Run
 	epoch int32
 	tasks Tasks
+	node  *Node // the coordinator, as far as known; also written by Commit and Committed
 }
 
 // NewMember prepares a member. It borrows the client's connections, and neither consumes nor produces with it. The error says what is

@@ -256,6 +256,7 @@ func (s *session) onFound(f lookedUp, now time.Time) {
 	s.finding = false
 	if f.err == nil {
 		s.node = &f.node
+		s.m.setCoordinator(&f.node)
 		s.m.log.Debug("coordinator found", "node", f.node)
 		return
 	}
@@ -285,6 +286,7 @@ func (s *session) forgetCoordinator(now time.Time) {
 		return
 	}
 	s.node = nil
+	s.m.setCoordinator(nil)
 	if s.findFailures++; s.findFailures > 1 {
 		s.findAt = now.Add(retryDelay(s.findFailures - 1))
 	}

@@ -25,6 +25,7 @@ type script struct {
 	start  time.Time
 	beats  chan *exchange
 	pushes chan *exchange
+	others chan *exchange // commits and fetches
 
 	mu      sync.Mutex
 	lookups []time.Duration // since the start
@@ -64,8 +65,11 @@ func (s *script) looked() int {
 func (s *script) request(ctx context.Context, node Node, req kmsg.Request) (kmsg.Response, error) {
 	x := &exchange{s, req, node, time.Since(s.start), make(chan outcome, 1)}
 	to := s.beats
-	if req.Key() == 93 {
+	switch req.Key() {
+	case 93:
 		to = s.pushes
+	case 8, 9:
+		to = s.others
 	}
 	select {
 	case to <- x:
@@ -197,7 +201,7 @@ func livingAt(t *testing.T, find func(n int) (Node, error), edit func(*MemberCon
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l := &life{
-			script: &script{t: t, start: time.Now(), beats: make(chan *exchange), pushes: make(chan *exchange), find: find},
+			script: &script{t: t, start: time.Now(), beats: make(chan *exchange), pushes: make(chan *exchange), others: make(chan *exchange), find: find},
 			done:   make(chan error, 1), events: make(chan string, 1000),
 		}
 		cfg := MemberConfig{Group: "g", Subtopologies: []Subtopology{{ID: "0", SourceTopics: []string{"in"}}}, ProcessID: "process"}

@@ -51,7 +51,7 @@ const offsetsBatchMax = 100
 // come sorted by id. A group that does not exist has no offsets and no error: that is how the protocol answers. Waiting
 // is as in DescribeStreamsGroups.
 func (a *Admin) ListStreamsGroupOffsets(ctx context.Context, groups map[string][]TopicPartition, o OffsetsOptions) []GroupOffsets {
-	ctx, cancel := a.bounded(ctx)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	names := slices.Sorted(maps.Keys(groups))
 	offsets := make(map[string][]CommittedOffset, len(groups))
@@ -122,6 +122,10 @@ func offsetTopics(partitions []TopicPartition) []kmsg.OffsetFetchRequestGroupTop
 	return out
 }
 
+func comparePartitions(a, b TopicPartition) int {
+	return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+}
+
 func committedOffsets(g *kmsg.OffsetFetchResponseGroup) []CommittedOffset {
 	var out []CommittedOffset
 	for _, t := range g.Topics {
@@ -134,7 +138,7 @@ func committedOffsets(g *kmsg.OffsetFetchResponseGroup) []CommittedOffset {
 		}
 	}
 	slices.SortFunc(out, func(a, b CommittedOffset) int {
-		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+		return comparePartitions(TopicPartition{a.Topic, a.Partition}, TopicPartition{b.Topic, b.Partition})
 	})
 	return out
 }
