@@ -14,6 +14,9 @@ import (
 
 // DescribedShard is a shard of a replica that keeps topology descriptions (KIP-1331).
 type DescribedShard interface {
+	// Tenure is a context that ends when the shard is not served here any more. Calls of the plugin end with it: the next owner
+	// may have members push what would then be deleted.
+	Tenure() context.Context
 	// Described yields the ids of empty groups without offsets that may have a description; DescribedCandidates is made for it. It
 	// ends after its first error, and does not run on the shard's loop.
 	Described(ctx context.Context) iter.Seq2[string, error]
@@ -46,6 +49,9 @@ type descriptions struct {
 }
 
 func (d *descriptions) run(ctx context.Context) Report {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(d.shard.Tenure(), cancel)()
 	batch := make([]string, 0, describedAtOnce)
 	for group, err := range d.shard.Described(ctx) {
 		if ctx.Err() != nil {

@@ -26,6 +26,7 @@ type described struct {
 	markErr error
 	busy    []string // have a member by now
 	endErr  error
+	tenure  context.Context // nil: for ever
 
 	tmu  sync.Mutex
 	told []string
@@ -37,6 +38,12 @@ func (s *described) tell(format string, args ...any) {
 	s.told = append(s.told, fmt.Sprintf(format, args...))
 }
 
+func (s *described) Tenure() context.Context {
+	if s.tenure == nil {
+		return context.Background()
+	}
+	return s.tenure
+}
 func (s *described) Described(context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for _, g := range s.ids {
@@ -131,6 +138,22 @@ func TestAShardThatMovedIsLeft(t *testing.T) {
 	}
 	if n := counters.Stats().CleanupEligible; n != describedAtOnce {
 		t.Errorf("%d eligible", n)
+	}
+}
+
+func TestTheStepEndsWithTheShard(t *testing.T) {
+	tenure, end := context.WithCancel(t.Context())
+	s := &described{ids: []string{"a"}, tenure: tenure}
+	cycle, _, _ := describedCycle(s)
+	remove := cycle.cfg.Descriptions.DeleteAll
+	cycle.cfg.Descriptions.DeleteAll = func(ctx context.Context, groups []string) []plugin.Outcome {
+		end()
+		<-ctx.Done()
+		return remove(ctx, groups)
+	}
+	report, err := cycle.Sweep(t.Context())
+	if want := []string{"mark a", "plugin a"}; err != nil || !slices.Equal(s.told, want) || report.Failures != 0 {
+		t.Errorf("%v, %+v, %v; want %v, and no outcome of a shard that moved", s.told, report, err, want)
 	}
 }
 

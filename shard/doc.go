@@ -28,7 +28,6 @@
 //	groups.go      hydration and eviction
 //	timers.go      the timers of a shard, in one heap
 //	overlay.go     committed offsets that the projection has not applied yet, and the view over both
-//	sweep.go       what the cleanup cycle needs
 //	membership.go  taking part in the consumer group among replicas; membership_leave.go ends it
 //	members.go     who is in the group: node ids, refusals
 //	lease.go       the lease that the group grants; lease_linux.go, lease_other.go: its clock

@@ -22,8 +22,11 @@ func (s *Shard) endTenure(err error) {
 
 // Tenure is a context that ends when this replica no longer serves the group's partition; its cause says why. Where it does not
 // serve it now, the context has ended.
-func (h *Host) Tenure(group string) context.Context {
-	if t := h.shards[h.Partition(group)].tenure.Load(); t != nil {
+func (h *Host) Tenure(group string) context.Context { return h.TenureOf(h.Partition(group)) }
+
+// TenureOf is Tenure of a partition.
+func (h *Host) TenureOf(p int32) context.Context {
+	if t := h.shards[p].tenure.Load(); t != nil {
 		return t.ctx
 	}
 	ctx, end := context.WithCancelCause(context.Background())

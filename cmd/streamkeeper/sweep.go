@@ -43,6 +43,8 @@ func (s *sweptShard) Expire(ctx context.Context, group string) (expired int, rem
 	return e.Offsets, e.Removed, err
 }
 
+func (s *sweptShard) Tenure() context.Context { return s.host.TenureOf(s.partition) }
+
 // Described yields empty groups without offsets that may have a topology description.
 func (s *sweptShard) Described(ctx context.Context) iter.Seq2[string, error] {
 	return cleanup.DescribedCandidates(ctx, s.store, s.partition)

@@ -87,7 +87,8 @@ func (c *Coordinator) deleteGroup(ctx context.Context, group string) failure {
 // deleteDescription deletes the description of an empty group, between the marker and the outcome.
 func (c *Coordinator) deleteDescription(ctx context.Context, group string) failure {
 	d := c.descriptions
-	ctx, cancel := d.withTenure(ctx, d.shards.Tenure(group))
+	tenure := d.shards.Tenure(group)
+	ctx, cancel := d.withTenure(ctx, tenure)
 	defer cancel()
 	marking, done := c.writing(ctx)
 	marked, err := d.shards.MarkForDelete(marking, group)
@@ -98,7 +99,10 @@ func (c *Coordinator) deleteDescription(ctx context.Context, group string) failu
 	if !marked {
 		return failure{} // a member has come, or somebody else has done it: the deletion of the group will tell
 	}
-	if o := c.deleteAtPlugin(ctx, group); !o.OK() {
+	switch o := c.deleteAtPlugin(ctx, group); {
+	case o.Kind == plugin.Cancelled:
+		return c.gaveUp(tenure)
+	case !o.OK():
 		return deletionFailed
 	}
 	d.backoff.Forget(group)

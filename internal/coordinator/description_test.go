@@ -456,6 +456,14 @@ func TestDeleteGroupsDeletesDescriptionsFirst(t *testing.T) {
 		}, text, "delete g1, mark g1"},
 		{"plugin failed, old client", 2, func(d *describing) { d.plugin.delete = func(string) *plugin.Future[plugin.Void] { return nil } },
 			"-1 Topology description plugin failed to delete the topology.", "delete g1, mark g1"},
+		{"shard moved", 3, func(d *describing) {
+			tenure, end := context.WithCancelCause(context.Background())
+			d.shards.tenure = tenure
+			d.plugin.delete = func(string) *plugin.Future[plugin.Void] {
+				end(shard.ErrNotOwner)
+				return new(plugin.Future[plugin.Void])
+			}
+		}, "16", "delete g1, mark g1"},
 		{"barrier failed", 3, func(d *describing) { d.shards.fail["mark"] = shard.ErrNotOwner }, "16", "delete g1, mark g1"},
 		{"pushed again and again", 3, func(d *describing) { d.shards.fail["deleted"] = shard.ErrLoading }, text,
 			strings.TrimSuffix(strings.Repeat("delete g1, mark g1, deleted g1, ", deletionsMax), ", ")},
