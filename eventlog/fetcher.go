@@ -14,6 +14,10 @@ const (
 	gatherMax = 10 * time.Millisecond
 	// shortWait is how long a fetch waits on the broker when a partition missed it all the same.
 	shortWait = 50 * time.Millisecond
+	// fetchPace is the least time between two fetches that bring records. A log that is written to all the time would otherwise be
+	// fetched once per batch, and a fetch of fifty partitions costs a broker more than the append that it reads. What is waited for
+	// on the tail (a claim, a read barrier) comes so much later at most, and only while others write.
+	fetchPace = 5 * time.Millisecond
 )
 
 // decompressor is for batches that somebody else compressed (compression.type of the topic).
@@ -29,7 +33,8 @@ type fetcher struct {
 	ready   []*partitionTail
 	members map[*partitionTail]bool // who comes back after each fetch; the value: it was late, don't wait for it
 
-	turn int // rotates who is first in a request: a broker fills fetchBytesMax in that order
+	turn    int       // rotates who is first in a request: a broker fills fetchBytesMax in that order
+	brought time.Time // when the last fetch that brought records came back; zero: the last brought none
 }
 
 func newFetcher(t *tail, node int32) *fetcher {
@@ -65,6 +70,9 @@ func (f *fetcher) run() {
 		missing := len(f.members) > len(pts)
 		f.ready = nil
 		f.mu.Unlock()
+		if !f.pace() {
+			return
+		}
 		if pts = f.current(pts); len(pts) > 0 {
 			wait := f.t.k.cfg.ReadWait
 			if missing {
@@ -72,6 +80,25 @@ func (f *fetcher) run() {
 			}
 			f.fetch(pts, wait)
 		}
+	}
+}
+
+// pace waits until fetchPace is over since the last fetch brought records; false: ctx ended.
+func (f *fetcher) pace() bool {
+	if f.brought.IsZero() {
+		return true
+	}
+	rest := fetchPace - time.Since(f.brought)
+	if rest <= 0 {
+		return true
+	}
+	t := time.NewTimer(rest)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-f.t.ctx.Done():
+		return false
 	}
 }
 
@@ -149,8 +176,12 @@ func (f *fetcher) fetch(pts []*partitionTail, wait time.Duration) {
 		return
 	}
 	now := time.Now()
+	f.brought = time.Time{}
 	var still []*partitionTail
 	for i, pt := range at {
+		if len(answers[i].RecordBatches) > 0 {
+			f.brought = now
+		}
 		if pt.nothingNew(answers[i], now, f.t.k.cfg.ReadWait) {
 			still = append(still, pt)
 			continue
