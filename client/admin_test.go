@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/client/topology"
@@ -251,8 +250,7 @@ func TestCoordinatorsThatLoadMoveAndBreak(t *testing.T) {
 		}
 		return answer(at, req)
 	})
-	// kgo repeats on a connection that broke by itself; here that is ours to do.
-	got := NewAdmin(c.client(kgo.RequestRetries(0))).DescribeStreamsGroups(t.Context(), []string{"moves", "loads", "breaks", "elects"}, DescribeOptions{})
+	got := NewAdmin(c.client()).DescribeStreamsGroups(t.Context(), []string{"moves", "loads", "breaks", "elects"}, DescribeOptions{})
 	for i, want := range []int32{3, 2, 1, 1} {
 		if g := got[i]; g.Err != nil || g.Description.Coordinator != c.node(want) {
 			t.Errorf("%s: at %+v, %v; want node %d", g.Group, g.Description, g.Err, want)
@@ -260,6 +258,29 @@ func TestCoordinatorsThatLoadMoveAndBreak(t *testing.T) {
 	}
 	if moves.Load() != 1 || loads.Load() != 3 || breaks.Load() < 1 || elects.Load() != 3 {
 		t.Errorf("asked the moved %d, the loading %d, the broken %d times, looked the elected up %d times", moves.Load(), loads.Load(), breaks.Load(), elects.Load())
+	}
+}
+
+// A coordinator that is gone is not waited for once another has taken over.
+func TestACoordinatorThatIsReplaced(t *testing.T) {
+	c := startFake(t, 2)
+	c.place("g", 2)
+	c.brokers[1].ln.Close()
+	c.on(89, describing(func(int32, *kmsg.StreamsGroupDescribeResponseGroup) {}))
+	var lookups atomic.Int32
+	c.on(10, func(at int32, req kmsg.Request) kmsg.Response {
+		if lookups.Add(1) == 3 {
+			c.place("g", 1)
+		}
+		return c.findCoordinator(at, req)
+	})
+	start := time.Now()
+	got := NewAdmin(c.client()).DescribeStreamsGroups(t.Context(), []string{"g"}, DescribeOptions{})[0]
+	if got.Err != nil || got.Description.Coordinator != c.node(1) || lookups.Load() != 3 {
+		t.Errorf("%+v, %v after %d lookups", got.Description, got.Err, lookups.Load())
+	}
+	if took := time.Since(start); took > 10*time.Second { // 0.3 s on an idle machine
+		t.Errorf("it took %v", took)
 	}
 }
 

@@ -180,7 +180,8 @@ func (a *asking) lookup(groups []string, failures, odd int) {
 // send asks the coordinator.
 func (a *asking) send(node Node, groups []string, failures, odd int) {
 	req := a.q.request(groups)
-	resp, err := a.cl.Broker(int(node.ID)).RetriableRequest(a.ctx, req)
+	// Not a retriable one: kgo would go on asking a node that is gone, where we look for its successor.
+	resp, err := a.cl.Broker(int(node.ID)).Request(a.ctx, req)
 	if err != nil {
 		if err = unsupported(a.ctx, a.cl, node, req, err); !passing(err) {
 			odd++

@@ -79,7 +79,7 @@ func (a *Admin) ListStreamsGroups(ctx context.Context, states ...string) ([]List
 				failed(node, fmt.Errorf("%w (%w)", err, cause))
 				return
 			}
-			kresp, err = a.cl.Broker(int(node.ID)).RetriableRequest(ctx, request())
+			kresp, err = a.cl.Broker(int(node.ID)).Request(ctx, request())
 		}
 	}
 	for _, s := range a.cl.RequestSharded(ctx, request()) {

@@ -2,18 +2,23 @@ package client
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"streamkeeper/client/topology"
 	"streamkeeper/internal/kafkatest"
 )
 
 // The same member and the same calls, with streamkeeper as the coordinator; it is killed and comes back meanwhile.
 func TestAGoMemberOnStreamkeeper(t *testing.T) {
-	keeper := kafkatest.StartStreamkeeper(t, "dev", "--set", "group.streams.initial.rebalance.delay.ms=0")
+	if testing.Short() {
+		t.Skip("-short, and this waits for heartbeats of a process that is killed and started again")
+	}
+	keeper := kafkatest.StartStreamkeeper(t, "dev", "--plugin", "memory", "--set", "group.streams.initial.rebalance.delay.ms=0")
 	const group = "go-app"
 	in := group + "-in"
 	kafkatest.CreateTopics(t, keeper.Bootstrap(), 4, in)
@@ -22,6 +27,25 @@ func TestAGoMemberOnStreamkeeper(t *testing.T) {
 	cfg := MemberConfig{Group: group, Subtopologies: []Subtopology{{ID: "0", SourceTopics: []string{in}}}, Description: odd(in), ProcessID: "process-a"}
 	a := runMember(t, cl, cfg)
 	a.waitTasks(4)
+	select {
+	case err := <-a.pushes:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the topology description was not asked for")
+	}
+	pictured := admin.DescribeStreamsGroups(t.Context(), []string{group}, DescribeOptions{IncludeTopologyDescription: true})[0]
+	if pictured.Err != nil || pictured.Description.TopologyDescription == nil {
+		t.Fatalf("%+v, %v", pictured.Description, pictured.Err)
+	}
+	want, err := topology.ToWire(cfg.Description)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := topology.ToWire(pictured.Description.TopologyDescription); err != nil || !reflect.DeepEqual(back, want) {
+		t.Errorf("pushed\n%+v\ndescribed\n%+v\n%v", want, back, err)
+	}
 	cfg.ProcessID = "process-b"
 	b := runMember(t, newClient(t, keeper.Bootstrap()), cfg)
 	b.waitTasks(2)
