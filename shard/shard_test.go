@@ -487,12 +487,19 @@ func TestRevokedOwnerProvesItsWrites(t *testing.T) {
 		successor := log.Steal(0, eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: 9, Instance: "z"})
 		defer successor.Close()
 		late := async(func() (struct{}, error) { return struct{}{}, a.commit("g", "m", epoch, 5) })
+		fetch := async(func() (int64, error) { return a.fetched("g") }) // its barrier is acknowledged, too
+		if _, _, done := fetch(); done {
+			t.Fatal("an offset fetch behind the successor's claim was answered")
+		}
 		if _, _, done := late(); done {
 			t.Fatal("a commit behind the successor's claim was answered")
 		}
 		log.ReleaseTail(0)
 		if _, err, done := late(); !done || err == nil {
 			t.Fatalf("a commit that no reader counts: %v %v", err, done)
+		}
+		if _, err, done := fetch(); !done || err == nil {
+			t.Fatalf("an offset fetch that a replaced owner answered: %v %v", err, done)
 		}
 	})
 }

@@ -181,7 +181,7 @@ func (s *Shard) finish(t *turn, eff effect, ctx context.Context, answer func(), 
 		w.write = true
 		s.host.stats.barriers.Add(1)
 		run := s.run
-		s.writer.Barrier(func(_ int64, err error) { s.postAck(ack{run: run, err: err, barrier: &w}) })
+		s.writer.Barrier(func(offset int64, err error) { s.postAck(ack{run: run, offset: offset, err: err, barrier: &w}) })
 	case g.lastSeq > s.acked:
 		in := &s.inflight[g.lastSeq-s.acked-1]
 		in.waiters = append(in.waiters, w)
@@ -261,8 +261,11 @@ func (s *Shard) acknowledge(a ack) {
 		case a.err != nil:
 			a.barrier.fail(ErrLoading)
 			s.failed(a.err)
-		default:
+		case s.wanted && s.leaseValid():
 			s.hand(*a.barrier)
+		default: // the same doubt as for a write, below
+			s.unproven = append(s.unproven, unproven{*a.barrier, a.offset})
+			s.proving.Store(true)
 		}
 		return
 	}
