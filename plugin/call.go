@@ -101,7 +101,7 @@ func (c *call) startSpan(ctx context.Context) context.Context {
 		attribute.String("plugin", c.t.name), attribute.String("operation", c.op.String()),
 		attribute.String("group", validText(c.group)), // an exporter drops a batch with bad UTF-8 in it
 	}
-	if c.op != opDelete {
+	if c.op.ofEpoch() {
 		attributes = append(attributes, attribute.Int("topology.epoch", int(c.epoch)))
 	}
 	options := []trace.SpanStartOption{trace.WithAttributes(attributes...)}
@@ -266,7 +266,7 @@ func (c *call) hand(o Outcome) {
 
 func (c *call) logFailure(level slog.Level, o Outcome) {
 	attributes := []any{"operation", c.op.String(), "group", c.group, "outcome", string(o.Kind), "permanent", o.Permanent, "error", detailOf(o.Err)}
-	if c.op != opDelete {
+	if c.op.ofEpoch() {
 		attributes = append(attributes, "topology_epoch", c.epoch)
 	}
 	if p, ok := errors.AsType[*PanicError](o.Err); ok {

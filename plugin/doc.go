@@ -37,6 +37,7 @@
 // # File map
 //
 //	plugin.go       Plugin, the contract
+//	epochs.go       Epochs: the topology epochs that a plugin holds, where it tells
 //	description.go  Description: subtopologies, nodes, global stores; copies, comparison
 //	validate.go     what Kafka's converter checks and drops
 //	json.go         the canonical JSON form

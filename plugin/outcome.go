@@ -5,12 +5,13 @@ import "fmt"
 // Kind says in one word what became of a call. It is the attribute "outcome" of the call's span.
 type Kind string
 
-// The kinds. The first four are successes.
+// The kinds. The first five are successes.
 const (
 	Stored   Kind = "stored"    // Set is done
 	Found    Kind = "found"     // Get has a description
 	NotFound Kind = "not_found" // Get has none; a success for Kafka's counters
 	Deleted  Kind = "deleted"   // Delete is done
+	Listed   Kind = "listed"    // Epochs is done
 
 	PermanentFailure Kind = "permanent" // the plugin refused for good, or returned no future
 	TransientFailure Kind = "transient" // the plugin failed otherwise

@@ -2,17 +2,21 @@ package plugin
 
 import "context"
 
-// operation is one of the plugin's three methods.
+// operation is one of the plugin's methods.
 type operation int
 
 const (
 	opSet operation = iota
 	opGet
 	opDelete
+	opEpochs
 	operations
 )
 
-func (o operation) String() string { return [...]string{"set", "get", "delete"}[o] }
+func (o operation) String() string { return [...]string{"set", "get", "delete", "epochs"}[o] }
+
+// ofEpoch says that a call of the operation names a topology epoch.
+func (o operation) ofEpoch() bool { return o == opSet || o == opGet }
 
 // slots bounds the calls under way, each operation for itself: a describe of all groups must not keep a member's push
 // from being stored.

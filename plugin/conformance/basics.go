@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 
 	"streamkeeper/plugin"
@@ -127,6 +129,43 @@ func epochsBeginAgain(t *testing.T, p subject) {
 	p.mustSet(t, a, 0, sample("new"))
 	p.want(t, a, 0, sample("new"))
 	p.want(t, a, 7, nil)
+}
+
+// epochsListed: a plugin that tells which epochs it holds tells those that Get finds, the highest among them.
+func epochsListed(t *testing.T, p subject) {
+	teller, ok := p.Plugin.(plugin.Epochs)
+	if !ok {
+		return // it need not tell
+	}
+	list := func(id string) []int32 {
+		t.Helper()
+		got, err := await(fmt.Sprintf("Epochs(%.80q)", id), func(ctx context.Context) *plugin.Future[[]int32] { return teller.Epochs(ctx, id) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	a := group(t, "a")
+	if got := list(a); len(got) > 0 {
+		t.Errorf("epochs of a group of which nothing is stored: %v", got)
+	}
+	p.mustSet(t, group(t, "ab"), 9, sample("other"))
+	for _, epoch := range []int32{0, 2, 1, 2147483647} {
+		p.mustSet(t, a, epoch, sample("a"))
+	}
+	got := list(a)
+	if !slices.IsSorted(got) || !slices.Contains(got, 2147483647) {
+		t.Errorf("epochs %v, want them ascending and the highest among them", got)
+	}
+	for epoch := range int32(10) {
+		if d, err := p.get(a, epoch); err != nil || (d != nil) != slices.Contains(got, epoch) {
+			t.Errorf("epochs %v, but Get of %d finds something: %v (%v)", got, epoch, d != nil, err)
+		}
+	}
+	p.mustDelete(t, a)
+	if got := list(a); len(got) > 0 {
+		t.Errorf("epochs after Delete: %v", got)
+	}
 }
 
 // copies: what the caller does with a value before or afterwards is nobody else's business.

@@ -28,6 +28,7 @@ func Run(t *testing.T, open func(t *testing.T) plugin.Plugin) {
 		{"DeleteIsOfOneGroup", deleteIsOfOneGroup},
 		{"Epochs", epochs},
 		{"EpochsBeginAgainAfterDelete", epochsBeginAgain},
+		{"EpochsAreListed", epochsListed},
 		{"Copies", copies},
 		{"GroupNames", groupNames},
 		{"TextsInDescriptions", texts},

@@ -23,6 +23,7 @@ type faulty struct {
 	set    func(f *faulty, ctx context.Context, group string, epoch int32, d *plugin.Description) *plugin.Future[plugin.Void]
 	get    func(f *faulty, ctx context.Context, group string, epoch int32) *plugin.Future[*plugin.Description]
 	delete func(f *faulty, ctx context.Context, group string) *plugin.Future[plugin.Void]
+	epochs func(f *faulty, ctx context.Context, group string) *plugin.Future[[]int32]
 	name   func() string
 	close  func(f *faulty, ctx context.Context) error
 	last   map[string]int32
@@ -55,6 +56,13 @@ func (f *faulty) Delete(ctx context.Context, group string) *plugin.Future[plugin
 		return f.delete(f, ctx, group)
 	}
 	return f.Plugin.Delete(ctx, group)
+}
+
+func (f *faulty) Epochs(ctx context.Context, group string) *plugin.Future[[]int32] {
+	if f.epochs != nil {
+		return f.epochs(f, ctx, group)
+	}
+	return f.Plugin.Epochs(ctx, group)
 }
 
 func (f *faulty) Close(ctx context.Context) error {
@@ -148,6 +156,14 @@ var faults = map[string]struct {
 			return f.Plugin.Set(ctx, group, epoch, d)
 		}}
 	}, []string{"EpochsBeginAgainAfterDelete"}},
+	"lists every epoch": {func() *faulty {
+		return &faulty{epochs: func(*faulty, context.Context, string) *plugin.Future[[]int32] {
+			return plugin.Completed([]int32{0, 1, 2, 3, 2147483647})
+		}}
+	}, []string{"EpochsAreListed"}},
+	"lists no epoch": {func() *faulty {
+		return &faulty{epochs: func(*faulty, context.Context, string) *plugin.Future[[]int32] { return plugin.Completed[[]int32](nil) }}
+	}, []string{"EpochsAreListed"}},
 	"keeps the caller's value": {func() *faulty {
 		return &faulty{set: func(f *faulty, _ context.Context, group string, _ int32, d *plugin.Description) *plugin.Future[plugin.Void] {
 			f.mu.Lock()

@@ -149,6 +149,22 @@ func (p *Plugin) find(id string, epoch int32) (*plugin.Description, error) {
 	return nil, nil
 }
 
+// Epochs returns the epochs that are kept of the group.
+func (p *Plugin) Epochs(_ context.Context, id string) *plugin.Future[[]int32] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return plugin.Failed[[]int32](plugin.ErrClosed)
+	}
+	epochs := []int32{}
+	if g := p.groups[id]; g != nil {
+		for _, s := range g.epochs {
+			epochs = append(epochs, s.epoch)
+		}
+	}
+	return plugin.Completed(epochs)
+}
+
 // Delete forgets the group.
 func (p *Plugin) Delete(_ context.Context, id string) *plugin.Future[plugin.Void] {
 	p.mu.Lock()
