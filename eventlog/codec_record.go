@@ -2,7 +2,7 @@ package eventlog
 
 import "fmt"
 
-// Values. Every value but an ownership record's starts with the version of its layout:
+// Values. Every value but those of our own types (codec_json.go) starts with the version of its layout:
 //
 //	+---------+---------------------------------------------------+
 //	| int16   | fields of the message at that version             |
@@ -15,6 +15,7 @@ import "fmt"
 //	2       0–4             3
 //	17–23   0               0
 //	32000   JSON, format 1  JSON, format 1
+//	32002   JSON, format 1  JSON, format 1
 //
 // Flexible forms: string and array lengths are uvarint(n+1) with 0 for null, and each struct ends with a tag section:
 // uvarint count, then per field uvarint tag, uvarint size, bytes. Tagged fields are written, ascending by tag, only where
@@ -32,8 +33,11 @@ func valueVersionMax(t Type) int16 {
 // wraps ErrUnknownVersion for a version that this program can't read, ErrUnknownType where t is not ours, and ErrCorrupt for everything else,
 // bytes left over included. Empty lists are nil in the result, which does not alias b.
 func DecodeValue(t Type, b []byte) (Value, error) {
-	if t == TypeOwnership {
-		return decodeOwnership(b)
+	switch t {
+	case TypeOwnership:
+		return decodeJSON(b, OwnershipFormat, &Ownership{Claim: -1})
+	case TypeDescriptionRefusal:
+		return decodeJSON(b, DescriptionRefusalFormat, &DescriptionRefusal{})
 	}
 	if t.shape() == shapeUnknown {
 		return nil, fmt.Errorf("%w %d", ErrUnknownType, int16(t))
@@ -97,7 +101,11 @@ func (w *writer) value(v Value) {
 	case *Topology:
 		w.topology(v)
 	case *Ownership:
-		w.ownership(v)
+		o := *v
+		w.json(&o, &o.Format, OwnershipFormat)
+	case *DescriptionRefusal:
+		o := *v
+		w.json(&o, &o.Format, DescriptionRefusalFormat)
 	default:
 		w.err = fmt.Errorf("%w: %T is no value of ours", ErrUnencodable, v)
 	}

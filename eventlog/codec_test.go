@@ -58,6 +58,9 @@ var vectors = []struct {
 	{"ownership", "7d00", hex.EncodeToString([]byte(
 		`{"format":1,"nodeId":1000001,"address":"127.0.0.1:9292","producerId":7,"producerEpoch":3,"claim":-1,"released":false,"instance":"i","logId":"l"}`)),
 		Record{Key{Type: TypeOwnership}, &Ownership{1, 1000001, "127.0.0.1:9292", 7, 3, -1, false, "i", "l"}}},
+	{"refusal of a topology description", "7d020003617070", hex.EncodeToString([]byte(
+		`{"format":1,"topologyEpoch":2,"plugin":"http","member":"m1","reason":"too \"large\"","timestamp":1000000}`)),
+		Record{Key{Type: TypeDescriptionRefusal, Group: "app"}, &DescriptionRefusal{1, 2, "http", "m1", `too "large"`, 1000000}}},
 }
 
 var offsetKey = Key{Type: TypeOffsetCommit, Group: "app", Topic: "in", Partition: 1}
@@ -232,6 +235,8 @@ func TestBadValues(t *testing.T) {
 		{"more tags than bytes", TypeGroup, "0000" + "00000003" + "0000000000000001" + "ffffffff0f", ErrCorrupt},
 		{"no tag section", TypeGroup, "0000" + "00000003" + "0000000000000001", ErrCorrupt},
 		{"ownership of format 2", TypeOwnership, hex.EncodeToString([]byte(`{"format":2,"nodeId":"now a string"}`)), ErrUnknownVersion},
+		{"refusal of format 2", TypeDescriptionRefusal, hex.EncodeToString([]byte(`{"format":2}`)), ErrUnknownVersion},
+		{"refusal that isn't an object", TypeDescriptionRefusal, "0000", ErrCorrupt},
 		{"ownership without format", TypeOwnership, hex.EncodeToString([]byte(`{"nodeId":2}`)), ErrCorrupt},
 		{"ownership that isn't an object", TypeOwnership, "0000", ErrCorrupt},
 		{"ownership cut off", TypeOwnership, hex.EncodeToString([]byte(`{"format":1`)), ErrCorrupt},

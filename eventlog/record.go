@@ -3,7 +3,7 @@ package eventlog
 import "fmt"
 
 // Type is the record type: the first two bytes of every key. The numbers are Kafka 4.4's
-// (CoordinatorRecordType), plus one of our own for ownership.
+// (CoordinatorRecordType); those from 32000 on are our own, which Kafka's tools skip.
 type Type int16
 
 const (
@@ -16,7 +16,9 @@ const (
 	TypeTargetAssignmentMember  Type = 21
 	TypeCurrentMemberAssignment Type = 22
 	TypeTopology                Type = 23
-	TypeOwnership               Type = 32000 // ours: who owns the partition; Kafka's tools skip it
+	TypeOwnership               Type = 32000 // ours: who owns the partition
+	// TypeDescriptionRefusal says why the plugin refused a topology description for good: Kafka's record of type 17 has only its epoch.
+	TypeDescriptionRefusal Type = 32002
 )
 
 // Key is the decoded key of a record. Fields that a type has not stay zero, so that Key is comparable and two
@@ -201,6 +203,20 @@ type Ownership struct {
 	LogID    string `json:"logId"`    // random id of the log, drawn at its first claim of partition 0 and copied; "" if unknown
 }
 
+// DescriptionRefusalFormat is the newest format of DescriptionRefusal that this program reads and writes.
+const DescriptionRefusalFormat = 1
+
+// DescriptionRefusal is the value of TypeDescriptionRefusal, encoded as JSON: why FailedDescriptionTopologyEpoch is what it is. It is
+// written with that epoch, replaced by the next refusal, and goes with the group.
+type DescriptionRefusal struct {
+	Format        int    `json:"format"`
+	TopologyEpoch int32  `json:"topologyEpoch"` // it explains this failed epoch and no other
+	Plugin        string `json:"plugin"`
+	Member        string `json:"member"`    // whose push it was
+	Reason        string `json:"reason"`    // the plugin's words
+	Timestamp     int64  `json:"timestamp"` // ms since 1970
+}
+
 func (*OffsetCommit) Type() Type            { return TypeOffsetCommit }
 func (*ClassicGroup) Type() Type            { return TypeClassicGroup }
 func (*Group) Type() Type                   { return TypeGroup }
@@ -210,6 +226,7 @@ func (*TargetAssignmentMember) Type() Type  { return TypeTargetAssignmentMember 
 func (*CurrentMemberAssignment) Type() Type { return TypeCurrentMemberAssignment }
 func (*Topology) Type() Type                { return TypeTopology }
 func (*Ownership) Type() Type               { return TypeOwnership }
+func (*DescriptionRefusal) Type() Type      { return TypeDescriptionRefusal }
 
 // Raw is an encoded record; a nil Value is a tombstone.
 type Raw struct{ Key, Value []byte }
@@ -236,6 +253,8 @@ func (t Type) String() string {
 		return "StreamsGroupTopology"
 	case TypeOwnership:
 		return "Ownership"
+	case TypeDescriptionRefusal:
+		return "TopologyDescriptionRefusal"
 	}
 	return fmt.Sprintf("Type(%d)", int16(t))
 }

@@ -14,7 +14,7 @@ import (
 //
 // Names, order and omissions (a tagged field that has its default) are those of Kafka's generated JSON converters; uuids are in
 // URL-safe base64 without padding, bytes in standard base64. The version is the one that Encode would write. The
-// payload of a tombstone is null. Ownership records, which Kafka's tools skip, are printed in the same way.
+// payload of a tombstone is null. Records of our own types, which Kafka's tools skip, are printed in the same way.
 func JSON(r Record) ([]byte, error) {
 	if _, err := TryEncode(r); err != nil {
 		return nil, err
@@ -106,6 +106,8 @@ func valueText(t Type, v Value) (version int, data any) {
 		return 0, object{"epoch", v.Epoch, "subtopologies", each(v.Subtopologies, subtopologyText)}
 	case *Ownership:
 		return OwnershipFormat, v
+	case *DescriptionRefusal:
+		return DescriptionRefusalFormat, v
 	}
 	return 0, nil // TryEncode has refused it
 }

@@ -21,7 +21,7 @@ type Reader interface {
 	Err(p int32) error
 
 	// Group returns the records of a streams group in the order in which hydration applies them (types 23, 17, 19, 22,
-	// 21, 20; within a type by member id); nothing where the group is unknown.
+	// 21, 20, 32002; within a type by member id); nothing where the group is unknown.
 	Group(p int32, group string) ([]Stored, error)
 	// HasGroup says that a type-17 record of the group is there.
 	HasGroup(p int32, group string) (bool, error)

@@ -20,7 +20,7 @@ const storeFormat = 1
 //	01 p:int32 'w'                                       JSON of eventlog.Owner: the last ownership record
 //	01 p:int32 'g' group                                 record of type 17
 //	01 p:int32 'm' group member                          record of type 19; their groups are the groups with members
-//	01 p:int32 'r' group rank:int8 [member]              record of type 23 (rank 1), 22 (2), 21 (3), 20 (4), 2 (5)
+//	01 p:int32 'r' group rank:int8 [member]              record of type 23 (rank 1), 22 (2), 21 (3), 20 (4), 2 (5), 32002 (7)
 //	01 p:int32 'o' group topic partition:int32           record of type 1; one of type 0 is kept as type 1
 //	01 p:int32 't' topic group                           empty: the group's topology names the topic
 //	01 p:int32 'x' producer:int64 group topic partition  empty: the producer has a pending offset there
@@ -48,13 +48,14 @@ const (
 )
 
 // ranks order the records of kindRecord within a group; with those of kindGroup and kindMember put in after rank 1 it is the
-// order of hydration: 23, 17, 19, 22, 21, 20.
+// order of hydration: 23, 17, 19, 22, 21, 20, 32002.
 var ranks = map[eventlog.Type]byte{
 	eventlog.TypeTopology:                1,
 	eventlog.TypeCurrentMemberAssignment: 2,
 	eventlog.TypeTargetAssignmentMember:  3,
 	eventlog.TypeTargetAssignment:        4,
 	eventlog.TypeClassicGroup:            5, // kept, and no part of a streams group
+	eventlog.TypeDescriptionRefusal:      7,
 }
 
 var typeOfRank = func() map[byte]eventlog.Type {

@@ -76,7 +76,7 @@ func (m *model) apply(e eventlog.Entry) {
 
 var hydrationOrder = []eventlog.Type{
 	eventlog.TypeTopology, eventlog.TypeGroup, eventlog.TypeMember,
-	eventlog.TypeCurrentMemberAssignment, eventlog.TypeTargetAssignmentMember, eventlog.TypeTargetAssignment,
+	eventlog.TypeCurrentMemberAssignment, eventlog.TypeTargetAssignmentMember, eventlog.TypeTargetAssignment, eventlog.TypeDescriptionRefusal,
 }
 
 func (m *model) group(group string) []Stored {
@@ -264,7 +264,7 @@ func genOffsetRecord(t *rapid.T) eventlog.Record {
 }
 
 func genGroupRecord(t *rapid.T) eventlog.Record {
-	typ := draw(t, []eventlog.Type{2, 17, 19, 20, 21, 22, 23, 23}, "type")
+	typ := draw(t, []eventlog.Type{2, 17, 19, 20, 21, 22, 23, 23, eventlog.TypeDescriptionRefusal}, "type")
 	k := eventlog.Key{Type: typ, Group: draw(t, testGroups, "group")}
 	switch typ {
 	case 19, 21, 22:
@@ -288,6 +288,8 @@ func genGroupRecord(t *rapid.T) eventlog.Record {
 		r.Value = &eventlog.TargetAssignmentMember{Active: []eventlog.TaskIDs{{SubtopologyID: "0", Partitions: []int32{n}}}}
 	case 22:
 		r.Value = &eventlog.CurrentMemberAssignment{MemberEpoch: n, State: eventlog.MemberStable}
+	case eventlog.TypeDescriptionRefusal:
+		r.Value = &eventlog.DescriptionRefusal{Format: 1, TopologyEpoch: n}
 	case 23:
 		st := eventlog.Subtopology{SubtopologyID: "0"}
 		topics := rapid.SliceOfN(rapid.SampledFrom(testTopics), 0, 3).Draw(t, "topics")

@@ -80,7 +80,7 @@ func TestMembersAreWantedUntilTheDescriptionIsStoredOrRefused(t *testing.T) {
 			t.Error("a heartbeat with the epoch stored")
 		}
 		other := ask(1, joinRequest("h", "m"))
-		if err := r.PushRefused(t.Context(), "h", 0); err != nil {
+		if err := r.PushRefused(t.Context(), "h", tooOdd); err != nil {
 			t.Fatal(err)
 		}
 		if ask(1, beatRequest("h", "m", other.Response.MemberEpoch)).Wants {
@@ -110,6 +110,8 @@ func TestNobodyIsWantedWithoutPlugin(t *testing.T) {
 	})
 }
 
+var tooOdd = eventlog.DescriptionRefusal{Plugin: "p", Member: "m", Reason: "too odd"}
+
 func TestAPushIsRefusedInOrder(t *testing.T) {
 	describing(t, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
 		r := serving(t, log, start)
@@ -138,7 +140,7 @@ func TestAPushIsRefusedInOrder(t *testing.T) {
 		if err := r.PushStored(t.Context(), "x", 0); codeOf(err) != 69 {
 			t.Errorf("outcome for a group that is gone: %v", err)
 		}
-		if err := r.PushRefused(t.Context(), "x", 0); codeOf(err) != 69 {
+		if err := r.PushRefused(t.Context(), "x", tooOdd); codeOf(err) != 69 {
 			t.Errorf("refusal for a group that is gone: %v", err)
 		}
 		if err := r.DescriptionDeleted(t.Context(), "x"); err != nil {
@@ -209,7 +211,7 @@ func TestASuccessorFindsTheMarker(t *testing.T) {
 			}
 		}, 0},
 		{"after a permanent refusal", func(t *testing.T, r *node) {
-			if err := r.PushRefused(t.Context(), "g", 0); err != nil {
+			if err := r.PushRefused(t.Context(), "g", tooOdd); err != nil {
 				t.Fatal(err)
 			}
 		}, eventlog.EpochUncertain},

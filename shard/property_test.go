@@ -128,12 +128,16 @@ func drive(rt *rapid.T, log *eventlog.Fake, r *node) {
 		"expire": func(rt *rapid.T) {
 			_, _ = r.Expire(context.Background(), rapid.SampledFrom(groupNames).Draw(rt, "group"))
 		},
+		"refuse": func(rt *rapid.T) {
+			why := eventlog.DescriptionRefusal{Reason: rapid.SampledFrom([]string{"too odd", "too large"}).Draw(rt, "reason")}
+			_ = r.PushRefused(context.Background(), rapid.SampledFrom(groupNames).Draw(rt, "group"), why)
+		},
 		"lose ack":    func(*rapid.T) { log.LoseAck(0) },
 		"drop append": func(*rapid.T) { log.DropAppend(0) },
 		"compact":     func(rt *rapid.T) { log.CompactBefore(0, r.store.Applied(0), false) },
 	}
 	for range rapid.IntRange(5, 60).Draw(rt, "steps") {
-		names := []string{"join", "join", "beat", "beat", "beat", "beat", "leave", "commit", "wait", "delete", "expire", "lose ack", "drop append", "compact"}
+		names := []string{"join", "join", "beat", "beat", "beat", "beat", "leave", "commit", "wait", "refuse", "delete", "expire", "lose ack", "drop append", "compact"}
 		actions[rapid.SampledFrom(names).Draw(rt, "action")](rt)
 		if !r.Owns(0) {
 			r.awaitServing(rt)

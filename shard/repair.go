@@ -73,7 +73,8 @@ func (s *Shard) repair() {
 func repairable(t eventlog.Type) bool {
 	switch t {
 	case eventlog.TypeOffsetCommit, eventlog.TypeGroup, eventlog.TypeMember, eventlog.TypeTargetAssignment,
-		eventlog.TypeTargetAssignmentMember, eventlog.TypeCurrentMemberAssignment, eventlog.TypeTopology:
+		eventlog.TypeTargetAssignmentMember, eventlog.TypeCurrentMemberAssignment, eventlog.TypeTopology,
+		eventlog.TypeDescriptionRefusal:
 		return true
 	}
 	return false // the ownership record is written again by its owner; classic groups are not written here

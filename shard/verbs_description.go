@@ -69,13 +69,14 @@ func (h *Host) PushStored(ctx context.Context, group string, topologyEpoch int32
 	})
 }
 
-// PushRefused records that the plugin refused a description for good; errors as PushStored.
-func (h *Host) PushRefused(ctx context.Context, group string, topologyEpoch int32) error {
+// PushRefused records that the plugin refused a description for good, and why (the shard fills in when); errors as PushStored.
+func (h *Host) PushRefused(ctx context.Context, group string, why eventlog.DescriptionRefusal) error {
 	return h.mark(ctx, "push refused", group, func(t *turn) ([]eventlog.Record, error) {
 		if !t.g.Exists() {
 			return nil, notFound(group)
 		}
-		return t.g.DescriptionRefused(topologyEpoch), nil
+		why.Format, why.Timestamp = eventlog.DescriptionRefusalFormat, t.now.UnixMilli()
+		return t.g.DescriptionRefused(why), nil
 	})
 }
 

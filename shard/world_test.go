@@ -166,7 +166,7 @@ func (m *modelStore) Owner(p int32) (eventlog.Owner, bool) {
 
 // hydration is the order in which the records of a group are applied.
 var hydration = []eventlog.Type{eventlog.TypeTopology, eventlog.TypeGroup, eventlog.TypeMember,
-	eventlog.TypeCurrentMemberAssignment, eventlog.TypeTargetAssignmentMember, eventlog.TypeTargetAssignment}
+	eventlog.TypeCurrentMemberAssignment, eventlog.TypeTargetAssignmentMember, eventlog.TypeTargetAssignment, eventlog.TypeDescriptionRefusal}
 
 func (m *modelStore) Group(p int32, group string) ([]projection.Stored, error) {
 	m.mu.Lock()

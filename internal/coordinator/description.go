@@ -7,6 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"streamkeeper/eventlog"
 	"streamkeeper/plugin"
 	"streamkeeper/shard"
 )
@@ -18,7 +19,7 @@ type DescriptionShards interface {
 	// BeginPush and MarkForDelete are the barriers before a call of the plugin; the others record what came of it.
 	BeginPush(ctx context.Context, group, member string, topologyEpoch int32, invalid error) error
 	PushStored(ctx context.Context, group string, topologyEpoch int32) error
-	PushRefused(ctx context.Context, group string, topologyEpoch int32) error
+	PushRefused(ctx context.Context, group string, why eventlog.DescriptionRefusal) error
 	MarkForDelete(ctx context.Context, group string) (bool, error)
 	DescriptionDeleted(ctx context.Context, group string) error
 	Doubt(ctx context.Context, group string) error

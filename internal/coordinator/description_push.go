@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"streamkeeper/eventlog"
 	"streamkeeper/plugin"
 	"streamkeeper/shard/streams"
 )
@@ -89,7 +90,9 @@ func (c *Coordinator) pushed(ctx, tenure context.Context, r *kmsg.StreamsGroupTo
 	case o.OK():
 		err, refused = d.shards.PushStored(writing, group, epoch), failure{}
 	case o.Permanent:
-		err = d.shards.PushRefused(writing, group, epoch)
+		err = d.shards.PushRefused(writing, group, eventlog.DescriptionRefusal{
+			TopologyEpoch: epoch, Plugin: d.plugin.Name(), Member: r.MemberID, Reason: o.Message,
+		})
 	case o.Kind == plugin.Cancelled: // the shard moved, or this replica stops: the group stays uncertain, and the member asks elsewhere
 		return c.gaveUp(tenure)
 	default:

@@ -29,6 +29,8 @@ type describedShards struct {
 	stored map[string]int32 // by group; the topology's epoch is 0
 	fail   map[string]error // by verb
 	busy   bool             // a member is there: nothing is marked for deletion
+
+	refusals []eventlog.DescriptionRefusal
 }
 
 func (s *describedShards) Tenure(string) context.Context { return s.tenure }
@@ -43,8 +45,9 @@ func (s *describedShards) PushStored(_ context.Context, group string, epoch int3
 	s.call("stored %s %d", group, epoch)
 	return s.fail["stored"]
 }
-func (s *describedShards) PushRefused(_ context.Context, group string, epoch int32) error {
-	s.call("refused %s %d", group, epoch)
+func (s *describedShards) PushRefused(_ context.Context, group string, why eventlog.DescriptionRefusal) error {
+	s.call("refused %s %d", group, why.TopologyEpoch)
+	s.refusals = append(s.refusals, why)
 	return s.fail["refused"]
 }
 func (s *describedShards) MarkForDelete(_ context.Context, group string) (bool, error) {

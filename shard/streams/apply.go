@@ -27,6 +27,8 @@ func (g *Group) Apply(rec eventlog.Record) error {
 		return apply(g, rec, g.applyCurrent, g.removeCurrent)
 	case eventlog.TypeTopology:
 		return apply(g, rec, g.applyTopology, g.removeTopology)
+	case eventlog.TypeDescriptionRefusal:
+		return g.applyRefusal(rec)
 	}
 	return fmt.Errorf("record of type %s is not of a streams group", rec.Key.Type)
 }
@@ -149,5 +151,20 @@ func (g *Group) applyTopology(_ eventlog.Key, v *eventlog.Topology) {
 
 func (g *Group) removeTopology(eventlog.Key) error {
 	g.topology, g.soft.configured = nil, nil
+	return nil
+}
+
+// applyRefusal takes the reason of a refusal. It makes no group: a version of this program that does not know the type may have removed
+// the group and left the reason behind. It may come before the group's own record, which is written again and again.
+func (g *Group) applyRefusal(rec eventlog.Record) error {
+	if rec.Value == nil {
+		g.refusal = nil
+		return nil
+	}
+	v, ok := rec.Value.(*eventlog.DescriptionRefusal)
+	if !ok {
+		return fmt.Errorf("record with a key of type %s has a value of type %s", rec.Key.Type, rec.Value.Type())
+	}
+	g.refusal = v
 	return nil
 }

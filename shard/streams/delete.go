@@ -20,6 +20,9 @@ func (g *Group) Delete() ([]eventlog.Record, error) {
 	for _, id := range slices.Sorted(maps.Keys(g.targets)) { // none unless a log was damaged
 		tombstone(eventlog.TypeTargetAssignmentMember, id)
 	}
+	if g.refusal != nil {
+		tombstone(eventlog.TypeDescriptionRefusal, "")
+	}
 	tombstone(eventlog.TypeTargetAssignment, "")
 	tombstone(eventlog.TypeGroup, "")
 	tombstone(eventlog.TypeTopology, "")

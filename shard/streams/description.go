@@ -63,14 +63,14 @@ func (g *Group) DescriptionStored(topologyEpoch int32) []eventlog.Record {
 	return g.withStored(max(g.meta.StoredDescriptionTopologyEpoch, topologyEpoch))
 }
 
-// DescriptionRefused is the outcome of a push that the plugin refused for good. What is stored stays uncertain.
-func (g *Group) DescriptionRefused(topologyEpoch int32) []eventlog.Record {
-	if !g.exists || g.meta.FailedDescriptionTopologyEpoch >= topologyEpoch {
+// DescriptionRefused is the outcome of a push that the plugin refused for good, and why. What is stored stays uncertain.
+func (g *Group) DescriptionRefused(why eventlog.DescriptionRefusal) []eventlog.Record {
+	if !g.exists || g.meta.FailedDescriptionTopologyEpoch >= why.TopologyEpoch {
 		return nil
 	}
 	next := g.meta
-	next.FailedDescriptionTopologyEpoch = topologyEpoch
-	return g.metaRecord(next)
+	next.FailedDescriptionTopologyEpoch = why.TopologyEpoch
+	return append(g.metaRecord(next), eventlog.Record{Key: eventlog.Key{Type: eventlog.TypeDescriptionRefusal, Group: g.id}, Value: &why})
 }
 
 // DescriptionDeleted is the outcome of a deletion that the plugin did. An epoch that is named by now is of a push that

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"streamkeeper/eventlog"
@@ -72,7 +73,7 @@ func TestDescriptionEpochs(t *testing.T) {
 			}
 			check("before a deletion", marked, c.markDelete)
 			check("push of 3 stored", epochs(t, g, g.DescriptionStored(3)), c.stored3)
-			check("push of 3 refused", epochs(t, g, g.DescriptionRefused(3)), c.refused3)
+			check("push of 3 refused", epochs(t, g, refusedRecords(t, g, 3)), c.refused3)
 			check("deleted", epochs(t, g, g.DescriptionDeleted()), c.gone)
 		})
 	}
@@ -82,6 +83,59 @@ func TestDescriptionEpochs(t *testing.T) {
 	}
 	if _, ok := describedGroup(t, 3, "m", 3, 3, -1).MarkForDelete(); ok {
 		t.Error("a group with members is marked for the deletion of its description")
+	}
+}
+
+// refusedRecords are the records of a refusal of the epoch but for the one with the reason, which has to be there and to be of it.
+func refusedRecords(t *testing.T, g *Group, epoch int32) []eventlog.Record {
+	t.Helper()
+	why := eventlog.DescriptionRefusal{TopologyEpoch: epoch, Plugin: "p", Member: "m", Reason: "too odd", Timestamp: 7}
+	records := g.DescriptionRefused(why)
+	if len(records) == 0 {
+		return nil
+	}
+	last := records[len(records)-1]
+	if v, ok := last.Value.(*eventlog.DescriptionRefusal); !ok || *v != why || last.Key != (eventlog.Key{Type: eventlog.TypeDescriptionRefusal, Group: "g"}) {
+		t.Fatalf("the reason is recorded as %+v", last)
+	}
+	return records[:len(records)-1]
+}
+
+// The reason of a refusal is the group's as long as it is of the failed epoch, goes with the group, and never makes one.
+func TestARefusalHasItsReason(t *testing.T) {
+	g := describedGroup(t, 3, "", 0, -2, -1)
+	for _, r := range g.DescriptionRefused(eventlog.DescriptionRefusal{TopologyEpoch: 3, Reason: "too odd"}) {
+		if err := g.Apply(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := g.Refusal(); r == nil || r.Reason != "too odd" {
+		t.Fatalf("after the refusal: %+v", r)
+	}
+	if got := g.DescriptionRefused(eventlog.DescriptionRefusal{TopologyEpoch: 2, Reason: "older"}); got != nil {
+		t.Errorf("an older epoch's refusal is recorded: %v", got)
+	}
+	records, err := g.Delete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var deleted []eventlog.Type
+	for _, r := range records {
+		deleted = append(deleted, r.Key.Type)
+		if err := g.Apply(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Contains(deleted, eventlog.TypeDescriptionRefusal) || g.Refusal() != nil || g.Exists() {
+		t.Errorf("deleted by %v, refusal %+v, exists %v", deleted, g.Refusal(), g.Exists())
+	}
+	left := eventlog.Record{Key: eventlog.Key{Type: eventlog.TypeDescriptionRefusal, Group: "g"}, Value: &eventlog.DescriptionRefusal{TopologyEpoch: 3, Reason: "of an earlier life"}}
+	if err := g.Apply(left); err != nil || g.Exists() {
+		t.Errorf("what was left behind makes a group: %v", err)
+	}
+	next := describedGroup(t, 3, "", 0, -1, -1)
+	if err := next.Apply(left); err != nil || next.Refusal() != nil {
+		t.Errorf("a reason of an earlier life is told: %v, %+v", err, next.Refusal())
 	}
 }
 

@@ -26,9 +26,10 @@ type Group struct {
 	assignmentTimestamp int64          // ms; 0: no throttling
 	topology            *topology      // type 23; nil: none
 	members             map[string]*member
-	targets             map[string]assignment // type 21; without epochs
-	holders             holders               // follows from members
-	instances           map[string]string     // static members: instance id → member id; follows from members
+	targets             map[string]assignment        // type 21; without epochs
+	holders             holders                      // follows from members
+	instances           map[string]string            // static members: instance id → member id; follows from members
+	refusal             *eventlog.DescriptionRefusal // type 32002; nil: none, or not known
 
 	soft softState
 }
@@ -95,6 +96,15 @@ func (g *Group) StoredDescriptionTopologyEpoch() int32 { return g.meta.StoredDes
 
 // FailedDescriptionTopologyEpoch is the epoch whose description was refused for good.
 func (g *Group) FailedDescriptionTopologyEpoch() int32 { return g.meta.FailedDescriptionTopologyEpoch }
+
+// Refusal is why FailedDescriptionTopologyEpoch was refused; nil where that is not known: nothing was refused, or before such reasons
+// were recorded.
+func (g *Group) Refusal() *eventlog.DescriptionRefusal {
+	if g.refusal == nil || g.refusal.TopologyEpoch != g.meta.FailedDescriptionTopologyEpoch {
+		return nil
+	}
+	return g.refusal
+}
 
 // MemberEpoch is the epoch of a member; ok is false where the group has no such member.
 func (g *Group) MemberEpoch(member string) (epoch int32, ok bool) {

@@ -10,6 +10,7 @@ import (
 // hydrationOrder is the order of types in which a projection hands out a group.
 var hydrationOrder = []eventlog.Type{
 	eventlog.TypeTopology, eventlog.TypeGroup, eventlog.TypeMember, eventlog.TypeCurrentMemberAssignment, eventlog.TypeTargetAssignmentMember, eventlog.TypeTargetAssignment,
+	eventlog.TypeDescriptionRefusal,
 }
 
 // compacted is what is left of a log when only the last value of each key is, in the order of hydration.

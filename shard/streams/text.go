@@ -19,6 +19,9 @@ func (g *Group) String() string {
 	fmt.Fprintf(&b, "group %s %s epoch=%d assignment=%d@%d hash=%d validated=%d stored=%d failed=%d configs=%v\n",
 		g.id, g.State(), m.Epoch, g.assignmentEpoch, g.assignmentTimestamp, m.MetadataHash, m.ValidatedTopologyEpoch,
 		m.StoredDescriptionTopologyEpoch, m.FailedDescriptionTopologyEpoch, m.LastAssignmentConfigs)
+	if r := g.refusal; r != nil {
+		fmt.Fprintf(&b, "refused epoch=%d at=%d by=%s member=%s %q\n", r.TopologyEpoch, r.Timestamp, r.Plugin, r.Member, r.Reason)
+	}
 	if g.topology != nil {
 		fmt.Fprintf(&b, "topology epoch=%d\n", g.topology.value.Epoch)
 		for _, s := range g.topology.value.Subtopologies {
