@@ -299,6 +299,12 @@ const retention = time.Hour
 // describes says that replicas that are started keep topology descriptions; tests of a package run one after another.
 var describes atomic.Bool
 
+// topics and groupConfig, where set, are what replicas that are started see and how their groups are configured; likewise.
+var (
+	topics      func() streams.Topics
+	groupConfig func(*streams.Config)
+)
+
 // oneTopic is a cluster with topic "in" of four partitions.
 type oneTopic struct{}
 
@@ -336,9 +342,16 @@ func newReplicas(ctx context.Context, n int32) (log *eventlog.Fake, start func(i
 		store, m := newModelStore(n), newFakeMembership()
 		cfg := streams.DefaultConfig()
 		cfg.InitialRebalanceDelay = 0
+		if groupConfig != nil {
+			groupConfig(&cfg)
+		}
+		see := topics
+		if see == nil {
+			see = func() streams.Topics { return oneTopic{} }
+		}
 		h := New(Config{
 			Log: log, Store: store, Membership: m, Self: eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: id, Instance: string(rune('a' + id))},
-			Topics:      func() streams.Topics { return oneTopic{} },
+			Topics:      see,
 			GroupConfig: func(string) streams.Config { return cfg },
 			Offsets:     offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: retention}, Descriptions: describes.Load(),
 		})

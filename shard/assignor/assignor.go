@@ -6,8 +6,9 @@ type Task struct {
 	Partition   int32
 }
 
-// Tasks maps a subtopology id to its partitions, ascending.
-type Tasks map[string][]int32
+// Tasks is a set of tasks, ascending by subtopology id and partition. A slice and not a map of maps: a large group has tens of
+// thousands of tasks, and its shard serves nobody else while they are placed.
+type Tasks []Task
 
 // Member is what the assignor knows of a member (a stream thread).
 type Member struct {
@@ -38,7 +39,7 @@ type Spec struct {
 	RackAwareTags      []string
 }
 
-// Target is the tasks of one member.
+// Target is the tasks of one member; empty sets are nil.
 type Target struct {
 	Active, Standby Tasks
 }

@@ -24,10 +24,10 @@ type vector struct {
 	Members []struct {
 		MemberID, ProcessID       string
 		ClientTags                map[string]string
-		ActiveTasks, StandbyTasks Tasks
+		ActiveTasks, StandbyTasks set
 		TaskOffsets               map[string]map[int32]int64
 	}
-	Result map[string]struct{ Active, Standby Tasks }
+	Result map[string]struct{ Active, Standby set }
 }
 
 func (v vector) spec() Spec {
@@ -36,7 +36,7 @@ func (v vector) spec() Spec {
 		s.Subtopologies = append(s.Subtopologies, Subtopology{ID: sub.ID, Tasks: sub.Partitions, Stateful: sub.Stateful})
 	}
 	for _, m := range v.Members {
-		member := Member{MemberID: m.MemberID, ProcessID: m.ProcessID, ClientTags: m.ClientTags, Active: m.ActiveTasks, Standby: m.StandbyTasks}
+		member := Member{MemberID: m.MemberID, ProcessID: m.ProcessID, ClientTags: m.ClientTags, Active: m.ActiveTasks.tasks(), Standby: m.StandbyTasks.tasks()}
 		for sub, offsets := range m.TaskOffsets {
 			for p, offset := range offsets {
 				if member.TaskOffsets == nil {
@@ -64,7 +64,7 @@ func TestStickyEqualsKafkas(t *testing.T) {
 			for _, v := range vectors {
 				want := map[string]Target{}
 				for id, r := range v.Result {
-					want[id] = Target{Active: r.Active, Standby: r.Standby}
+					want[id] = Target{Active: r.Active.tasks(), Standby: r.Standby.tasks()}
 					standbys += len(r.Standby)
 				}
 				spec := v.spec()

@@ -21,6 +21,7 @@ type placement struct {
 	stateful      []bool
 	firstTask     []int32 // by subtopology; one more entry: the number of tasks
 	standbys      int     // wanted per stateful task
+	lastFound     int     // index of the subtopology that was looked up last
 
 	prevActive []int32       // by task: the member that has it active
 	candidates [][]candidate // by task: the members that have state of it, best first
@@ -119,22 +120,18 @@ func (p *placement) addMembers(members []Member, order order) {
 
 // addHistory notes what the member has now. Tasks that the topology has not (any more) are ignored.
 func (p *placement) addHistory(i int32, m Member) {
-	for id, partitions := range m.Active {
-		for _, partition := range partitions {
-			if t := p.task(id, partition); t != none {
-				p.prevActive[t] = i // where several claim a task, the last one counts
-			}
+	for _, x := range m.Active {
+		if t := p.task(x); t != none {
+			p.prevActive[t] = i // where several claim a task, the last one counts
 		}
 	}
-	for id, partitions := range m.Standby {
-		for _, partition := range partitions {
-			if t := p.task(id, partition); t != none {
-				p.candidates[t] = append(p.candidates[t], candidate{i, true, m.TaskOffsets[Task{id, partition}]})
-			}
+	for _, x := range m.Standby {
+		if t := p.task(x); t != none {
+			p.candidates[t] = append(p.candidates[t], candidate{i, true, m.TaskOffsets[x]})
 		}
 	}
-	for task, offset := range m.TaskOffsets {
-		t := p.task(task.Subtopology, task.Partition)
+	for x, offset := range m.TaskOffsets {
+		t := p.task(x)
 		if t == none {
 			continue
 		}
@@ -145,13 +142,21 @@ func (p *placement) addHistory(i int32, m Member) {
 	}
 }
 
-// task is the index of a task, none if the topology has no such task.
-func (p *placement) task(subtopology string, partition int32) int32 {
-	s, ok := slices.BinarySearch(p.subtopologies, subtopology)
-	if !ok || partition < 0 || partition >= p.firstTask[s+1]-p.firstTask[s] {
+// task is the index of a task, none if the topology has no such task. Sets are sorted, so the subtopology is most often that of
+// the task before.
+func (p *placement) task(x Task) int32 {
+	s := p.lastFound
+	if s >= len(p.subtopologies) || p.subtopologies[s] != x.Subtopology {
+		var ok bool
+		if s, ok = slices.BinarySearch(p.subtopologies, x.Subtopology); !ok {
+			return none
+		}
+		p.lastFound = s
+	}
+	if x.Partition < 0 || x.Partition >= p.firstTask[s+1]-p.firstTask[s] {
 		return none
 	}
-	return p.firstTask[s] + partition
+	return p.firstTask[s] + x.Partition
 }
 
 func (p *placement) subtopologyOf(t int32) int {
@@ -240,24 +245,46 @@ func (p *placement) processHeap() minHeap {
 
 func (p *placement) processEntry(i int32) entry { return entry{p.processes[i].load(), i} }
 
-// targets is the result, by member id. Every member has an entry.
+// targets is the result, by member id. Every member has an entry. All sets lie side by side in one array, each with no room to
+// grow.
 func (p *placement) targets() map[string]Target {
-	result := make(map[string]Target, len(p.members))
-	byMember := make([]Target, len(p.members))
-	for i := range p.members {
-		byMember[i] = Target{Active: Tasks{}, Standby: Tasks{}}
-		result[p.members[i].id] = byMember[i]
+	active, standby := make([]int, len(p.members)), make([]int, len(p.members))
+	all := 0
+	for t, m := range p.active {
+		if m != none {
+			active[m]++
+			all++
+		}
+		for _, m := range p.standby[t] {
+			standby[m]++
+			all++
+		}
+	}
+	room := make(Tasks, all)
+	take := func(n int) (set Tasks) {
+		if n > 0 {
+			set, room = room[:0:n], room[n:]
+		}
+		return set
+	}
+	sets := make([]Target, len(p.members))
+	for i := range sets {
+		sets[i] = Target{Active: take(active[i]), Standby: take(standby[i])}
 	}
 	for s, id := range p.subtopologies {
 		for t := p.firstTask[s]; t < p.firstTask[s+1]; t++ {
-			partition := t - p.firstTask[s]
+			x := Task{id, t - p.firstTask[s]}
 			if m := p.active[t]; m != none {
-				byMember[m].Active[id] = append(byMember[m].Active[id], partition)
+				sets[m].Active = append(sets[m].Active, x)
 			}
 			for _, m := range p.standby[t] {
-				byMember[m].Standby[id] = append(byMember[m].Standby[id], partition)
+				sets[m].Standby = append(sets[m].Standby, x)
 			}
 		}
+	}
+	result := make(map[string]Target, len(p.members))
+	for i := range sets {
+		result[p.members[i].id] = sets[i]
 	}
 	return result
 }

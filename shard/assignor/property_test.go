@@ -1,9 +1,11 @@
 package assignor
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -26,18 +28,23 @@ func drawSpec(t *rapid.T) Spec {
 		m := Member{
 			MemberID:    fmt.Sprintf("m%02d", i),
 			ProcessID:   fmt.Sprintf("p%d", rapid.IntRange(1, processes).Draw(t, "process")),
-			Active:      Tasks{},
-			Standby:     Tasks{},
 			TaskOffsets: rapid.MapOfN(task, rapid.Int64Range(0, 5), 0, 6).Draw(t, "offsets"),
 		}
-		for _, set := range []Tasks{m.Active, m.Standby} {
-			for _, x := range rapid.SliceOfNDistinct(task, 0, 8, rapid.ID).Draw(t, "has") {
-				set[x.Subtopology] = append(set[x.Subtopology], x.Partition)
-			}
+		for _, set := range []*Tasks{&m.Active, &m.Standby} {
+			*set = sorted(rapid.SliceOfNDistinct(task, 0, 8, rapid.ID).Draw(t, "has"))
 		}
 		spec.Members = append(spec.Members, m)
 	}
 	return spec
+}
+
+func compareTasks(a, b Task) int {
+	return cmp.Or(strings.Compare(a.Subtopology, b.Subtopology), cmp.Compare(a.Partition, b.Partition))
+}
+
+func sorted(t Tasks) Tasks {
+	slices.SortFunc(t, compareTasks)
+	return t
 }
 
 func TestEveryTaskIsPlacedOnceAndNoProcessTwice(t *testing.T) {
@@ -77,18 +84,15 @@ func checkPlacement(t *rapid.T, spec Spec, got map[string]Target) {
 			tasks Tasks
 			count map[Task]int
 		}{{target.Active, active}, {target.Standby, standby}} {
-			for sub, partitions := range role.tasks {
-				if !slices.IsSorted(partitions) || len(partitions) == 0 {
-					t.Fatalf("partitions of %s: %v", sub, partitions)
+			if !slices.IsSortedFunc(role.tasks, compareTasks) {
+				t.Fatalf("tasks of %s: %v", m.MemberID, role.tasks)
+			}
+			for _, x := range role.tasks {
+				role.count[x]++
+				if inProcess[m.ProcessID][x] {
+					t.Fatalf("process %s holds %v twice: %s", m.ProcessID, x, text(got))
 				}
-				for _, p := range partitions {
-					x := Task{sub, p}
-					role.count[x]++
-					if inProcess[m.ProcessID][x] {
-						t.Fatalf("process %s holds %v twice: %s", m.ProcessID, x, text(got))
-					}
-					inProcess[m.ProcessID][x] = true
-				}
+				inProcess[m.ProcessID][x] = true
 			}
 		}
 	}
@@ -141,14 +145,12 @@ func TestABalancedAssignmentStays(t *testing.T) {
 		want := map[string]Target{}
 		for i := range spec.Members {
 			m := &spec.Members[i]
-			m.Active, m.Standby = Tasks{}, Tasks{}
+			m.Active, m.Standby = nil, nil
 			for j := i; j < len(tasks); j += len(spec.Members) {
-				m.Active[tasks[j].Subtopology] = append(m.Active[tasks[j].Subtopology], tasks[j].Partition)
+				m.Active = append(m.Active, tasks[j])
 			}
-			for _, partitions := range m.Active {
-				slices.Sort(partitions)
-			}
-			want[m.MemberID] = Target{Active: m.Active, Standby: Tasks{}}
+			m.Active = sorted(m.Active)
+			want[m.MemberID] = Target{Active: m.Active}
 		}
 		if got, err := NewSticky().Assign(spec); err != nil || !reflect.DeepEqual(got, want) {
 			t.Fatalf("balanced\n%s became\n%s (%v)", text(want), text(got), err)

@@ -36,9 +36,8 @@ func (sticky) Name() string { return StickyName }
 
 func (a sticky) Assign(spec Spec) (map[string]Target, error) {
 	p := newPlacement(spec, a.order)
-	left := p.keepActive(p.tasksByPartition())
-	left = p.restoreActive(left)
-	if err := p.spreadActive(left); err != nil {
+	p.restoreActive(p.keepActive(p.tasksByPartition()))
+	if err := p.spreadActive(); err != nil {
 		return nil, err
 	}
 	if p.standbys > 0 {
@@ -62,23 +61,21 @@ func (p *placement) keepActive(tasks []int32) []int32 {
 
 // restoreActive is pass 2: each task to the best member that has state of it, within the quota. Only the best one is
 // tried: the next best would cost more restoring than it saves.
-func (p *placement) restoreActive(tasks []int32) []int32 {
-	left := tasks[:0]
+func (p *placement) restoreActive(tasks []int32) {
 	for _, t := range tasks {
 		if m := p.best(t, false); m != none && p.members[m].count < p.quotaActive {
 			p.place(t, m, true, true)
-		} else {
-			left = append(left, t)
 		}
 	}
-	return left
 }
 
 // spreadActive is pass 3: what is left goes to the least loaded process, whatever its quota.
-func (p *placement) spreadActive(tasks []int32) error {
-	slices.Sort(tasks)
+func (p *placement) spreadActive() error {
 	heap := p.processHeap()
-	for _, t := range tasks {
+	for t := range int32(len(p.active)) { // by subtopology, then partition
+		if p.active[t] != none {
+			continue
+		}
 		if len(heap) == 0 {
 			return fmt.Errorf("No process available to assign active task %s.", p.taskName(t)) //nolint:staticcheck // Kafka's text
 		}

@@ -28,7 +28,7 @@ func TestWorkedExamples(t *testing.T) {
 			name: "scale out leaves the lowest partitions with their owner",
 			spec: Spec{
 				Subtopologies: []Subtopology{{ID: "0", Tasks: 4}},
-				Members:       []Member{{MemberID: "m1", ProcessID: "P1", Active: Tasks{"0": {0, 1, 2, 3}}}, {MemberID: "m2", ProcessID: "P2"}},
+				Members:       []Member{{MemberID: "m1", ProcessID: "P1", Active: set{"0": {0, 1, 2, 3}}.tasks()}, {MemberID: "m2", ProcessID: "P2"}},
 			},
 			want: "m1 active 0_0 0_1; m2 active 0_2 0_3",
 		},
@@ -47,8 +47,8 @@ func TestWorkedExamples(t *testing.T) {
 				NumStandbyReplicas: 1,
 				Subtopologies:      []Subtopology{{ID: "0", Tasks: 3, Stateful: true}},
 				Members: []Member{
-					{MemberID: "m1", ProcessID: "P1", Active: Tasks{"0": {0}}, Standby: Tasks{"0": {2}}},
-					{MemberID: "m2", ProcessID: "P2", Active: Tasks{"0": {1}}, Standby: Tasks{"0": {0}}},
+					{MemberID: "m1", ProcessID: "P1", Active: set{"0": {0}}.tasks(), Standby: set{"0": {2}}.tasks()},
+					{MemberID: "m2", ProcessID: "P2", Active: set{"0": {1}}.tasks(), Standby: set{"0": {0}}.tasks()},
 				},
 			},
 			want: "m1 active 0_0 0_2 standby 0_1; m2 active 0_1 standby 0_0 0_2",
@@ -59,7 +59,7 @@ func TestWorkedExamples(t *testing.T) {
 				NumStandbyReplicas: 1,
 				Subtopologies:      []Subtopology{{ID: "0", Tasks: 2}, {ID: "1", Tasks: 2, Stateful: true}},
 				Members: []Member{
-					{MemberID: "m1", ProcessID: "P1", Active: Tasks{"0": {0, 1}, "1": {0, 1}}},
+					{MemberID: "m1", ProcessID: "P1", Active: set{"0": {0, 1}, "1": {0, 1}}.tasks()},
 					{MemberID: "m2", ProcessID: "P2"},
 				},
 			},
@@ -98,8 +98,8 @@ func TestWorkedExamples(t *testing.T) {
 			spec: Spec{
 				Subtopologies: []Subtopology{{ID: "0", Tasks: 1}},
 				Members: []Member{
-					{MemberID: "m1", ProcessID: "P1", Active: Tasks{"0": {1, -1}, "old": {0}}, Standby: Tasks{"old": {0}}, TaskOffsets: map[Task]int64{{"old", 0}: 1}},
-					{MemberID: "m2", ProcessID: "P2", Active: Tasks{"0": {0}}},
+					{MemberID: "m1", ProcessID: "P1", Active: set{"0": {1, -1}, "old": {0}}.tasks(), Standby: set{"old": {0}}.tasks(), TaskOffsets: map[Task]int64{{"old", 0}: 1}},
+					{MemberID: "m2", ProcessID: "P2", Active: set{"0": {0}}.tasks()},
 				},
 			},
 			want: "m1; m2 active 0_0",
@@ -108,7 +108,7 @@ func TestWorkedExamples(t *testing.T) {
 			name: "of two that claim a task the last one keeps it",
 			spec: Spec{
 				Subtopologies: []Subtopology{{ID: "0", Tasks: 1}},
-				Members:       []Member{{MemberID: "m1", ProcessID: "P1", Active: Tasks{"0": {0}}}, {MemberID: "m2", ProcessID: "P2", Active: Tasks{"0": {0}}}},
+				Members:       []Member{{MemberID: "m1", ProcessID: "P1", Active: set{"0": {0}}.tasks()}, {MemberID: "m2", ProcessID: "P2", Active: set{"0": {0}}.tasks()}},
 			},
 			want: "m1; m2 active 0_0",
 		},
@@ -140,6 +140,19 @@ func TestWorkedExamples(t *testing.T) {
 	}
 }
 
+// set is tasks as one writes them: partitions by subtopology.
+type set map[string][]int32
+
+// tasks keeps the order of partitions, right or wrong.
+func (s set) tasks() (t Tasks) {
+	for _, sub := range slices.Sorted(maps.Keys(s)) {
+		for _, p := range s[sub] {
+			t = append(t, Task{sub, p})
+		}
+	}
+	return t
+}
+
 // text prints an assignment, members and tasks ascending.
 func text(a map[string]Target) string {
 	var members []string
@@ -152,10 +165,8 @@ func text(a map[string]Target) string {
 			if len(role.tasks) > 0 {
 				s += " " + role.name
 			}
-			for _, sub := range slices.Sorted(maps.Keys(role.tasks)) {
-				for _, p := range role.tasks[sub] {
-					s += fmt.Sprintf(" %s_%d", sub, p)
-				}
+			for _, x := range role.tasks {
+				s += fmt.Sprintf(" %s_%d", x.Subtopology, x.Partition)
 			}
 		}
 		members = append(members, s)
@@ -176,8 +187,8 @@ func TestAssignLeavesItsInputAlone(t *testing.T) {
 			NumStandbyReplicas: 1,
 			Subtopologies:      []Subtopology{{ID: "1", Tasks: 2, Stateful: true}, {ID: "0", Tasks: 2, Stateful: true}},
 			Members: []Member{
-				{MemberID: "m2", ProcessID: "P2", Standby: Tasks{"1": {0, 1}}},
-				{MemberID: "m1", ProcessID: "P1", Active: Tasks{"0": {0, 1}, "1": {0, 1}}, TaskOffsets: map[Task]int64{{"0", 0}: 5}},
+				{MemberID: "m2", ProcessID: "P2", Standby: set{"1": {0, 1}}.tasks()},
+				{MemberID: "m1", ProcessID: "P1", Active: set{"0": {0, 1}, "1": {0, 1}}.tasks(), TaskOffsets: map[Task]int64{{"0", 0}: 5}},
 			},
 		}
 	}

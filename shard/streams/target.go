@@ -50,11 +50,11 @@ func (b *beat) updateTarget() error {
 		configs: b.meta.LastAssignmentConfigs, rackTags: cfg.RackAwareTags, assignor: assignorNamed(cfg.Assignor),
 		offsets: b.offsetsOf, before: b.targetOf,
 	}
-	targets, records, err := t.compute()
+	found, records, err := t.compute()
 	if err != nil {
 		return err
 	}
-	b.targetEpoch, b.target = b.meta.Epoch, targets[b.now.id]
+	b.targetEpoch, b.target = b.meta.Epoch, targetOfAssignor(found[b.now.id])
 	b.result.Records = append(b.result.Records, records...)
 	return nil
 }
@@ -98,30 +98,29 @@ type targeting struct {
 	before   func(id string) (assignment, bool)
 }
 
-// compute returns the target of every member, and the records of those that changed with the epoch's behind them. While the
-// topology is not ready nobody has any task.
-func (t targeting) compute() (map[string]assignment, []eventlog.Record, error) {
-	found := map[string]assignor.Target{}
+// compute returns the target of every member that has tasks, and the records of those that changed with the epoch's behind them.
+// While the topology is not ready nobody has any task.
+func (t targeting) compute() (found map[string]assignor.Target, records []eventlog.Record, err error) {
 	if t.conf.ready() {
-		var err error
 		if found, err = t.assignor.Assign(t.spec()); err != nil {
 			return nil, nil, refuse(codeUnknownServerError, "Failed to compute a new target assignment for epoch %d: %s", t.epoch, err)
 		}
 	}
-	targets := make(map[string]assignment, len(t.members))
-	var records []eventlog.Record
 	for _, m := range t.members {
-		target := assignment{active: tasksOfAssignor(found[m.id].Active), standby: tasksOfAssignor(found[m.id].Standby)}
-		targets[m.id] = target
-		if before, had := t.before(m.id); !had || !before.same(target) {
-			records = append(records, eventlog.Record{Key: eventlog.Key{Type: eventlog.TypeTargetAssignmentMember, Group: t.group, Member: m.id}, Value: target.targetRecord()})
+		target := found[m.id]
+		before, had := t.before(m.id)
+		if had && len(before.warmup) == 0 && before.active.equalsAssignor(target.Active) && before.standby.equalsAssignor(target.Standby) {
+			continue
 		}
+		records = append(records, eventlog.Record{
+			Key: eventlog.Key{Type: eventlog.TypeTargetAssignmentMember, Group: t.group, Member: m.id}, Value: targetOfAssignor(target).targetRecord(),
+		})
 	}
 	records = append(records, eventlog.Record{
 		Key:   eventlog.Key{Type: eventlog.TypeTargetAssignment, Group: t.group},
 		Value: &eventlog.TargetAssignment{AssignmentEpoch: t.epoch, AssignmentTimestamp: t.now},
 	})
-	return targets, records, nil
+	return found, records, nil
 }
 
 // spec is the assignor's input. What a member is giving up it does not have any more.
@@ -129,7 +128,7 @@ func (t targeting) spec() assignor.Spec {
 	s := assignor.Spec{Members: make([]assignor.Member, len(t.members)), RackAwareTags: t.rackTags}
 	for i, m := range t.members {
 		s.Members[i] = assignor.Member{
-			MemberID: m.id, ProcessID: m.meta.ProcessID, ClientTags: map[string]string{},
+			MemberID: m.id, ProcessID: m.meta.ProcessID,
 			Active: m.assigned.active.assignor(), Standby: m.assigned.standby.assignor(), Warmup: m.assigned.warmup.assignor(),
 			TaskOffsets: t.offsets(m.id).current,
 		}
@@ -139,8 +138,11 @@ func (t targeting) spec() assignor.Spec {
 		if m.meta.RackID != nil {
 			s.Members[i].RackID = *m.meta.RackID
 		}
-		for _, kv := range m.meta.ClientTags {
-			s.Members[i].ClientTags[kv.Key] = kv.Value
+		if len(m.meta.ClientTags) > 0 {
+			s.Members[i].ClientTags = make(map[string]string, len(m.meta.ClientTags))
+			for _, kv := range m.meta.ClientTags {
+				s.Members[i].ClientTags[kv.Key] = kv.Value
+			}
 		}
 	}
 	for _, sub := range t.conf.subs {
@@ -155,16 +157,41 @@ func (t targeting) spec() assignor.Spec {
 }
 
 func (t tasks) assignor() assignor.Tasks {
-	r := assignor.Tasks{}
-	t.bySubtopology(func(sub string, share tasks) { r[sub] = share.partitions() })
+	if len(t) == 0 {
+		return nil
+	}
+	r := make(assignor.Tasks, len(t))
+	for i, x := range t {
+		r[i] = assignor.Task{Subtopology: x.sub, Partition: x.partition}
+	}
 	return r
 }
 
-func tasksOfAssignor(a assignor.Tasks) (t tasks) {
-	for sub, partitions := range a {
-		for _, p := range partitions {
-			t = append(t, task{sub: sub, partition: p})
+// equalsAssignor says that the assignor's set is this one: most members keep their target, and then nothing is built.
+func (t tasks) equalsAssignor(a assignor.Tasks) bool {
+	if len(t) != len(a) {
+		return false
+	}
+	for i, x := range t {
+		if x.partition != a[i].Partition || x.sub != a[i].Subtopology {
+			return false
 		}
 	}
-	return t.sorted()
+	return true
+}
+
+func targetOfAssignor(a assignor.Target) assignment {
+	return assignment{active: tasksOfAssignor(a.Active), standby: tasksOfAssignor(a.Standby)}
+}
+
+// tasksOfAssignor takes over a set, which an assignor returns in order.
+func tasksOfAssignor(a assignor.Tasks) tasks {
+	if len(a) == 0 {
+		return nil
+	}
+	t := make(tasks, len(a))
+	for i, x := range a {
+		t[i] = task{sub: x.Subtopology, partition: x.Partition}
+	}
+	return t
 }

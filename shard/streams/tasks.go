@@ -142,15 +142,27 @@ func (t tasks) partitions() []int32 {
 	return p
 }
 
-// record is the form in records; epochs only for active tasks (records.md §3.7 of Kafka's value: AssignmentEpochs).
-func (t tasks) record(epochs bool) (r []eventlog.TaskIDs) {
+// record is the form in records; epochs only for active tasks (AssignmentEpochs of Kafka's value). The partitions of
+// all subtopologies lie in one array, as do the epochs: large groups write thousands of sets at once.
+func (t tasks) record(epochs bool) []eventlog.TaskIDs {
+	if len(t) == 0 {
+		return nil
+	}
+	subs := 0
+	t.bySubtopology(func(string, tasks) { subs++ })
+	r := make([]eventlog.TaskIDs, 0, subs)
+	numbers := make([]int32, 0, 2*len(t))
+	take := func(share tasks, number func(task) int32) []int32 {
+		from := len(numbers)
+		for _, x := range share {
+			numbers = append(numbers, number(x))
+		}
+		return numbers[from:len(numbers):len(numbers)]
+	}
 	t.bySubtopology(func(sub string, share tasks) {
-		ids := eventlog.TaskIDs{SubtopologyID: sub, Partitions: share.partitions()}
+		ids := eventlog.TaskIDs{SubtopologyID: sub, Partitions: take(share, func(x task) int32 { return x.partition })}
 		if epochs {
-			ids.Epochs = make([]int32, len(share))
-			for i, x := range share {
-				ids.Epochs[i] = x.epoch
-			}
+			ids.Epochs = take(share, func(x task) int32 { return x.epoch })
 		}
 		r = append(r, ids)
 	})
