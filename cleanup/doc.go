@@ -20,10 +20,14 @@
 //
 // A cycle ends with its last write; the next begins an interval later. There is never more than one.
 //
-// Run belongs to one goroutine; Sweep and Stats may be called from any.
+// Topics has a rhythm of its own: offsets of topics that were deleted go as soon as somebody tells of it, and what nobody tells of is found
+// in a sweep of everything each interval.
+//
+// Run belongs to one goroutine; Sweep, Stats and Deleted may be called from any.
 //
 //	cycle.go       Cycle: interval, single flight, shards side by side, counters
 //	sweep.go       one shard: pace, repeats, failures
 //	descriptions.go  one shard: topology descriptions
+//	topics.go      Topics: offsets of deleted topics
 //	candidates.go  which groups are worth a look, from the projection
 package cleanup

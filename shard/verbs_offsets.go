@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -116,6 +117,23 @@ func (h *Host) Expire(ctx context.Context, group string) (Expired, error) {
 		}
 		h.stats.offsetExpirations.Add(int64(e.Offsets))
 		return e, effect{records: recs}, nil
+	})
+}
+
+// ForgetTopics removes the group's committed offsets of topics that were deleted, and says how many; see offsets.TopicsDeleted. Where more are to go
+// than fit one batch it removes a part, and is to be called again until it removes none.
+func (h *Host) ForgetTopics(ctx context.Context, group string, gone func(offsets.TopicRef) bool, before time.Time) (int, error) {
+	return call(ctx, h, "forget topics", group, func(t *turn) (int, effect, error) {
+		if !t.g.Exists() {
+			return 0, effect{}, nil
+		}
+		v := t.s.view(group)
+		recs := offsets.TopicsDeleted(v, group, gone, before.UnixMilli())
+		if v.err != nil {
+			return 0, effect{}, v.failed()
+		}
+		recs = recs[:t.s.fitting(recs)]
+		return len(recs), effect{records: recs}, nil
 	})
 }
 

@@ -35,6 +35,7 @@ func (r *replica) serve(ctx context.Context, p *parts, ready func()) error {
 	start("topics", func(ctx context.Context) error { p.topics.Run(ctx); return nil })
 	start("ownership of shards", p.host.Run)
 	start("cleanup", p.cycle.Run)
+	start("offsets of deleted topics", p.deleted.Run)
 	start("gateway", p.gateway.Run)
 
 	look := time.NewTicker(readyLook)

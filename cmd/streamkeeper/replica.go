@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.opentelemetry.io/otel/attribute"
 
 	"streamkeeper/cleanup"
@@ -64,6 +65,7 @@ type parts struct {
 	service    *coordinator.Coordinator
 	gateway    *gateway.Gateway
 	cycle      *cleanup.Cycle
+	deleted    *cleanup.Topics
 	describing *describing // nil: no topology descriptions
 }
 
@@ -156,7 +158,10 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 	}); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
-	p.topics = coordinator.NewTopics(coordinator.TopicsConfig{Client: p.upstream, Logger: r.log})
+	p.topics = coordinator.NewTopics(coordinator.TopicsConfig{
+		Client: p.upstream, Broker: func(n int32) kmsg.Requestor { return p.upstream.Broker(int(n)) }, Witness: r.flags.LogTopic,
+		OnDeleted: func(name string) { p.deleted.Deleted(name) }, Logger: r.log,
+	})
 
 	membership, err := shard.NewMembership(shard.MembershipConfig{
 		Opts: []kgo.Opt{kgo.SeedBrokers(r.upstream...)}, LogTopic: r.flags.LogTopic, NodeID: node.ID, Address: address,
@@ -185,8 +190,16 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 	})
 	p.cycle = cleanup.New(cleanup.Config{
 		Interval: r.eff.Kafka.OffsetsRetentionCheckEvery, Logger: r.log, Tracer: tracer,
-		Shards:       func() []cleanup.Shard { return sweptShards(p.host, p.store, env) },
+		Shards: func() []cleanup.Shard {
+			return sweptShards(p.host, p.store, env, func(s *sweptShard) cleanup.Shard { return s })
+		},
 		Descriptions: p.describing.cleanup(),
+	})
+	p.deleted = cleanup.NewTopics(cleanup.TopicsConfig{
+		Interval: r.eff.Kafka.OffsetsRetentionCheckEvery, Logger: r.log, Tracer: tracer, Gone: p.topics.Gone,
+		Shards: func() []cleanup.TopicShard {
+			return sweptShards(p.host, p.store, env, func(s *sweptShard) cleanup.TopicShard { return s })
+		},
 	})
 	p.gateway, err = gateway.New(gateway.Config{
 		Listen: r.eff.Listen, Advertise: address, BrokerPortBase: r.eff.BrokerPortBase, NodeID: node.ID, Upstream: r.upstream,

@@ -19,12 +19,12 @@ type sweptShard struct {
 	env       offsets.Env
 }
 
-// sweptShards are the shards that this replica serves now.
-func sweptShards(host *shard.Host, store *projection.Store, env offsets.Env) []cleanup.Shard {
-	var out []cleanup.Shard
+// sweptShards are the shards that this replica serves now, as the S that a loop of the package cleanup takes.
+func sweptShards[S any](host *shard.Host, store *projection.Store, env offsets.Env, as func(*sweptShard) S) []S {
+	var out []S
 	for p := range host.Partitions() {
 		if host.Owns(p) {
-			out = append(out, &sweptShard{host, store, p, env})
+			out = append(out, as(&sweptShard{host, store, p, env}))
 		}
 	}
 	return out
@@ -45,6 +45,15 @@ func (s *sweptShard) Expire(ctx context.Context, group string) (expired int, rem
 
 func (s *sweptShard) Tenure() context.Context { return s.host.TenureOf(s.partition) }
 
+// Offsets yields the topics that groups of the shard have committed offsets of.
+func (s *sweptShard) Offsets(ctx context.Context, topic string, f func(group string, ref offsets.TopicRef) bool) error {
+	return cleanup.OffsetTopics(ctx, s.store, s.partition, topic, f)
+}
+
+func (s *sweptShard) ForgetTopics(ctx context.Context, group string, gone func(offsets.TopicRef) bool, before time.Time) (int, error) {
+	return s.host.ForgetTopics(ctx, group, gone, before)
+}
+
 // Described yields empty groups without offsets that may have a topology description.
 func (s *sweptShard) Described(ctx context.Context) iter.Seq2[string, error] {
 	return cleanup.DescribedCandidates(ctx, s.store, s.partition)
@@ -58,4 +67,7 @@ func (s *sweptShard) DescriptionDeleted(ctx context.Context, group string) error
 	return s.host.DescriptionDeleted(ctx, group)
 }
 
-var _ cleanup.DescribedShard = (*sweptShard)(nil)
+var (
+	_ cleanup.DescribedShard = (*sweptShard)(nil)
+	_ cleanup.TopicShard     = (*sweptShard)(nil)
+)

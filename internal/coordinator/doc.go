@@ -13,6 +13,7 @@
 //	creation.go creation_failures.go creation_request.go   internal topics made for groups; what failed and how it is told; CreateTopics
 //	fanout.go                         several groups of one request at a time
 //	topics.go topics_fetch.go topics_pins.go   what is known of the cluster's topics
+//	topics_gone.go                    which topics certainly were deleted
 //
 // The gateway calls it and knows nothing of shards; it knows nothing of connections.
 package coordinator

@@ -47,6 +47,14 @@ type TopicsConfig struct {
 	Logger *slog.Logger
 	// Interval replaces the poll interval where it is not 0.
 	Interval time.Duration
+	// OnDeleted is called with a topic that was known and is believed to be gone, or to be another one under the same name; Gone makes sure. It
+	// must not block. nil: nobody wants to know.
+	OnDeleted func(name string)
+	// Broker asks one broker of the cluster; nil: Client is asked in its place. Gone wants the word of several.
+	Broker func(node int32) kmsg.Requestor
+	// Witness is a topic that certainly exists, the record log: an answer that does not know it either is of a broker that does not know
+	// the cluster yet, and Gone does not count it. "": every answer counts.
+	Witness string
 }
 
 // Topics knows the cluster's topics as far as somebody asked for them: by name or id, with partition counts and racks. What

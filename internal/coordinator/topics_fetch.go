@@ -152,6 +152,7 @@ func (t *Topics) exists(now time.Time, name string, rt *kmsg.MetadataResponseTop
 		if !same {
 			e.former = e.topic.ID
 			delete(t.names, e.topic.ID)
+			t.deleted(name)
 		}
 	}
 	e.exists, e.topic = true, topic
@@ -178,5 +179,13 @@ func (t *Topics) absent(now time.Time, name string) bool {
 	e.exists, e.former = false, e.topic.ID
 	delete(t.names, e.topic.ID)
 	t.cfg.Logger.Info("a topic is gone from the cluster", "topic", name)
+	t.deleted(name)
 	return true
+}
+
+// deleted tells of a topic that is gone, or was replaced by another one of its name.
+func (t *Topics) deleted(name string) {
+	if t.cfg.OnDeleted != nil {
+		t.cfg.OnDeleted(name)
+	}
 }

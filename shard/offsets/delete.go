@@ -60,17 +60,24 @@ func Tombstones(view View, group string) []eventlog.Record {
 	return tombstones(group, tps)
 }
 
-// TopicDeleted removes the group's offsets of a topic that was deleted. An offset that is known to belong to
-// another topic of that name stays.
-func TopicDeleted(view View, group, topic string, id [16]byte) []eventlog.Record {
+// TopicRef names a topic, and which topic of that name where its id is known (zero: not).
+type TopicRef struct {
+	Name string
+	ID   [16]byte
+}
+
+// TopicsDeleted removes the group's offsets of topics that were deleted (OffsetMetadataManager.onTopicsDeleted of Kafka 4.4). gone says
+// whether the topic that an offset names is; an offset without a topic id asks with none. What was committed at before (ms since 1970) or later stays: since gone
+// was found out the topic may have been made again. An open transaction of which nothing is committed yet asks without an id, too.
+func TopicsDeleted(view View, group string, gone func(TopicRef) bool, before int64) []eventlog.Record {
 	var tps []TopicPartition
 	for tp := range view.OpenAll() {
-		if c, ok := view.Get(tp.Topic, tp.Partition); tp.Topic == topic && (!ok || !otherTopic(c.TopicID, id)) {
+		if _, ok := view.Get(tp.Topic, tp.Partition); !ok && gone(TopicRef{Name: tp.Topic}) {
 			tps = append(tps, tp)
 		}
 	}
 	for tp, c := range view.All() {
-		if tp.Topic == topic && !otherTopic(c.TopicID, id) {
+		if c.CommitTimestamp < before && gone(TopicRef{tp.Topic, c.TopicID}) {
 			tps = append(tps, tp)
 		}
 	}

@@ -78,18 +78,42 @@ func TestTombstonesCoverCommittedAndOpenOnce(t *testing.T) {
 	}
 }
 
-func TestTopicDeletedLeavesOffsetsOfItsSuccessor(t *testing.T) {
-	view := &fakeView{
-		committed: map[TopicPartition]eventlog.OffsetCommit{
-			{"in", 0}:  {Offset: 1, TopicID: idIn},
-			{"in", 1}:  {Offset: 1, TopicID: idOut},
-			{"in", 2}:  {Offset: 1},
-			{"out", 0}: {Offset: 1, TopicID: idIn},
-		},
-		open: map[TopicPartition]bool{{"in", 1}: true, {"in", 3}: true, {"out", 1}: true},
+func TestOffsetsOfADeletedTopicLeaveThoseOfItsSuccessor(t *testing.T) {
+	const before = 100
+	of := func(id [16]byte, at int64) eventlog.OffsetCommit {
+		return eventlog.OffsetCommit{Offset: 1, TopicID: id, CommitTimestamp: at}
 	}
-	want := tombstonesOf("g", TopicPartition{"in", 0}, TopicPartition{"in", 2}, TopicPartition{"in", 3})
-	if got := TopicDeleted(view, "g", "in", idIn); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+	view := func() *fakeView {
+		return &fakeView{
+			committed: map[TopicPartition]eventlog.OffsetCommit{
+				{"in", 0}:  of(idIn, 1),
+				{"in", 1}:  of(idOut, 1),
+				{"in", 2}:  of([16]byte{}, 1),
+				{"in", 3}:  of(idIn, before), // committed while somebody asked whether the topic is there
+				{"out", 0}: of(idIn, 1),
+			},
+			open: map[TopicPartition]bool{{"in", 1}: true, {"in", 4}: true, {"out", 1}: true},
+		}
+	}
+	for _, c := range []struct {
+		name string
+		gone func(TopicRef) bool
+		want []TopicPartition
+	}{
+		{"made again under the name", func(r TopicRef) bool { return r == TopicRef{"in", idIn} }, []TopicPartition{{"in", 0}}},
+		{"no topic of that name", func(r TopicRef) bool { return r.Name == "in" }, []TopicPartition{{"in", 0}, {"in", 1}, {"in", 2}, {"in", 4}}},
+		{"nothing gone", func(TopicRef) bool { return false }, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := view()
+			got := TopicsDeleted(v, "g", c.gone, before)
+			if want := tombstonesOf("g", c.want...); !reflect.DeepEqual(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+			v.apply(got)
+			if again := TopicsDeleted(v, "g", c.gone, before); len(again) != 0 {
+				t.Errorf("a second time: %v", again)
+			}
+		})
 	}
 }
