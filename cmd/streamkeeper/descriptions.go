@@ -14,9 +14,12 @@ import (
 	"streamkeeper/plugin/memory"
 )
 
+// morePlugins are added to the built-in ones: by tests, and by nothing else.
+var morePlugins []plugin.Factory
+
 // plugins are the topology description plugins that are built in.
 func plugins() (*plugin.Registry, error) {
-	return plugin.NewRegistry(memory.Factory(), http.Factory())
+	return plugin.NewRegistry(append([]plugin.Factory{memory.Factory(), http.Factory()}, morePlugins...)...)
 }
 
 // openPlugin makes the plugin that the flags name; nil for none. It connects to nothing.

@@ -1,11 +1,7 @@
 package kafkatest
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -61,7 +57,7 @@ func StartApp(tb testing.TB, o AppOptions) *App {
 	if o.Commit == 0 {
 		o.Commit = 500 * time.Millisecond
 	}
-	classes, err := javaClasses()
+	classes, err := compiled("src")
 	if err != nil {
 		tb.Fatalf("compile the Streams application: %v", err)
 	}
@@ -86,38 +82,6 @@ func StartApp(tb testing.TB, o AppOptions) *App {
 	}
 	tb.Cleanup(p.kill)
 	return &App{tb: tb, opts: o, proc: p}
-}
-
-// javaClasses compiles tests/jvm/src against Kafka 4.4. The result is kept by the hash of the sources.
-func javaClasses() (string, error) {
-	cp, err := jars(V44)
-	if err != nil {
-		return "", err
-	}
-	sources, err := filepath.Glob(filepath.Join(RepoDir(), "tests", "jvm", "src", "*.java"))
-	if err != nil {
-		return "", err
-	}
-	if len(sources) == 0 {
-		return "", errors.New("no Java sources in tests/jvm/src")
-	}
-	h := sha256.New()
-	for _, s := range sources {
-		b, err := os.ReadFile(s)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(h, "%s %d\n", filepath.Base(s), len(b))
-		h.Write(b)
-	}
-	return cached("classes-"+V44+"-"+hex.EncodeToString(h.Sum(nil))[:12], func(dir string) error {
-		argv := append([]string{"javac", "-nowarn", "--release", "17", "-cp", cp, "-d", dir}, sources...)
-		out, errOut, exit, err := runTool(time.Minute, nil, argv...)
-		if err != nil || exit != 0 {
-			return fmt.Errorf("javac: exit %d, %w\n%s%s", exit, orNone(err), out, errOut)
-		}
-		return nil
-	})
 }
 
 // Name is the instance's name.

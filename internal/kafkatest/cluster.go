@@ -26,6 +26,7 @@ type Options struct {
 	Streams    bool              // streams groups on: Kafka's own coordinator for the rebalance protocol of KIP-1071
 	Properties map[string]string // more lines of server.properties, and other values for the harness's own
 	HeapMB     int               // heap of each broker in MiB, default 300
+	Classes    string            // a folder of tests/jvm whose classes the brokers have on their class path, for plugins
 	JVM        []string          // JVM options instead of those that make for a quick start (for measurements)
 }
 
@@ -229,7 +230,11 @@ func (c *cluster) format(n *node, clusterID string) error {
 	if c.opts.Streams {
 		args = append(args, "--feature", "streams.version=1")
 	}
-	argv, err := java(c.opts.Version, "", "tools-log4j2.properties", 128, nil, "kafka.tools.StorageTool", args...)
+	classes, err := c.classes() // the tool reads the broker's settings, and looks for the classes that they name
+	if err != nil {
+		return err
+	}
+	argv, err := java(c.opts.Version, classes, "tools-log4j2.properties", 128, nil, "kafka.tools.StorageTool", args...)
 	if err != nil {
 		return err
 	}
@@ -240,8 +245,20 @@ func (c *cluster) format(n *node, clusterID string) error {
 	return nil
 }
 
+// classes is where Options.Classes is compiled; "" for none.
+func (c *cluster) classes() (string, error) {
+	if c.opts.Classes == "" {
+		return "", nil
+	}
+	return compiled(c.opts.Classes)
+}
+
 func (c *cluster) run(n *node) error {
-	argv, err := java(c.opts.Version, "", "broker-log4j2.properties", c.opts.HeapMB, c.opts.JVM, "kafka.Kafka", n.properties())
+	classes, err := c.classes()
+	if err != nil {
+		return err
+	}
+	argv, err := java(c.opts.Version, classes, "broker-log4j2.properties", c.opts.HeapMB, c.opts.JVM, "kafka.Kafka", n.properties())
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@
 // File map:
 //
 //	cache.go      the cache folder; lock.go
-//	jars.go       the jars of a Kafka version, and compiled Java programs
+//	jars.go       the jars of a Kafka version; classes.go: Java sources compiled against them
 //	spawn.go      child processes that die with the test binary; proc_linux.go, proc_other.go
 //	process.go    one child process: output, signals, waiting
 //	ports.go      loopback ports nobody else takes

@@ -24,7 +24,7 @@ func TestFetch(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := javaClasses(); err != nil {
+	if _, err := compiled("src"); err != nil {
 		t.Error(err)
 	}
 }

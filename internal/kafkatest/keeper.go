@@ -30,7 +30,8 @@ type Keeper struct {
 	argv    []string
 	dir     string // working directory
 	dataDir string
-	listen  int // the port; brokers are at listen+2+id, the admin address is listen+1
+	env     []string // added to the test's own environment
+	listen  int      // the port; brokers are at listen+2+id, the admin address is listen+1
 	proc    *process
 }
 
@@ -66,10 +67,42 @@ func StartStreamkeeper(tb testing.TB, args ...string) *Keeper {
 // NewStreamkeeper is StartStreamkeeper for a process that is not started yet.
 func NewStreamkeeper(tb testing.TB, args ...string) *Keeper {
 	tb.Helper()
-	if len(args) == 0 {
-		tb.Fatal("StartStreamkeeper needs a command: serve or dev")
+	return newKeeper(tb, keeperBinary, args)
+}
+
+// AsProcess is the environment variable that makes the test binary of cmd/streamkeeper be streamkeeper itself, with the plugins for tests
+// among those that --plugin knows.
+const AsProcess = "STREAMKEEPER_TEST_PROCESS"
+
+// faultyBinary is keeperBinary with the plugins for tests: they are in the test binary alone.
+var faultyBinary = sync.OnceValues(func() (string, error) {
+	root, err := workRoot()
+	if err != nil {
+		return "", err
 	}
-	bin, err := keeperBinary()
+	bin := filepath.Join(root, "streamkeeper-faulty")
+	out, errOut, exit, err := runTool(keeperBuildTimeout, nil, "go", "test", "-C", RepoDir(), "-c", "-o", bin, "./cmd/streamkeeper")
+	if err != nil || exit != 0 {
+		return "", fmt.Errorf("go test -c ./cmd/streamkeeper: exit %d, %w\n%s%s", exit, orNone(err), tail(out), tail(errOut))
+	}
+	return bin, nil
+})
+
+// NewFaultyStreamkeeper is NewStreamkeeper with one more plugin: --plugin faulty, whose calls fail as the group id says (plugin/faulty).
+// env are further variables, NAME=value.
+func NewFaultyStreamkeeper(tb testing.TB, env []string, args ...string) *Keeper {
+	tb.Helper()
+	k := newKeeper(tb, faultyBinary, args)
+	k.env = append([]string{AsProcess + "=1"}, env...)
+	return k
+}
+
+func newKeeper(tb testing.TB, binary func() (string, error), args []string) *Keeper {
+	tb.Helper()
+	if len(args) == 0 {
+		tb.Fatal("streamkeeper needs a command: serve or dev")
+	}
+	bin, err := binary()
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -125,7 +158,8 @@ func (k *Keeper) checkLog() {
 		return // never started
 	}
 	for _, bad := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
-		if i := strings.Index(string(b), bad); i >= 0 {
+		// At the beginning of a line: a panic of a plugin that was caught is within one, in the log.
+		if i := strings.Index("\n"+string(b), "\n"+bad); i >= 0 {
 			k.tb.Errorf("%s printed %q:\n%s", k.name, bad, tail(string(b[i:])))
 		}
 	}
@@ -134,7 +168,7 @@ func (k *Keeper) checkLog() {
 // Start starts the process and does not wait.
 func (k *Keeper) Start() {
 	k.tb.Helper()
-	p, err := startProcess(k.name, k.dir, k.logFile(), nil, k.argv...)
+	p, err := startProcess(k.name, k.dir, k.logFile(), k.env, k.argv...)
 	if err != nil {
 		k.tb.Fatal(err)
 	}

@@ -1,0 +1,12 @@
+// Package kip1331 tests topology descriptions (KIP-1331) against Kafka 4.4 itself: the same requests go to a Kafka 4.4 broker and to
+// streamkeeper, both with a plugin that fails as the group id says (plugin/faulty, tests/jvm/plugin), and answers, calls of the
+// plugin and records in the log must be equal.
+//
+// File map:
+//
+//	world_test.go     both coordinators, connections to them, comparison
+//	requests_test.go  the requests; masks_test.go: what is masked in the answers
+//	records_test.go   the records in both logs
+//	broker_test.go    the stories, by what they are about:
+//	push_test.go      a push: refusals in order, conversion, what the plugin may do
+package kip1331

@@ -1,0 +1,146 @@
+package kip1331
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// What follows makes requests, sends them to both sides, and compares.
+
+type (
+	heartbeatRequest = kmsg.StreamsGroupHeartbeatRequest
+	pushRequest      = kmsg.StreamsGroupTopologyDescriptionUpdateRequest
+	node             = kmsg.TopologyDescriptionNode
+)
+
+func heartbeat(version int16, group, member string, epoch int32) *heartbeatRequest {
+	r := kmsg.NewPtrStreamsGroupHeartbeatRequest()
+	r.Version, r.Group, r.MemberID, r.MemberEpoch, r.EndpointInformationEpoch = version, group, member, epoch, -1
+	return r
+}
+
+func joining(version int16, group, member string, topologyEpoch int32) *heartbeatRequest {
+	r := heartbeat(version, group, member, 0)
+	r.RebalanceTimeoutMillis, r.ProcessID = 60_000, kmsg.StringPtr("process-"+member)
+	r.ActiveTasks, r.StandbyTasks, r.WarmupTasks = []kmsg.TaskIDs{}, []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
+	s := kmsg.NewStreamsGroupHeartbeatRequestTopologySubtopology()
+	s.SubtopologyID, s.SourceTopics = "0", []string{sourceTopic}
+	r.Topology = &kmsg.StreamsGroupHeartbeatRequestTopology{Epoch: topologyEpoch, Subtopologies: []kmsg.StreamsGroupHeartbeatRequestTopologySubtopology{s}}
+	return r
+}
+
+// beat sends a heartbeat and returns the answer.
+func (p *pair) beat(r *heartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse {
+	p.t.Helper()
+	return same[*kmsg.StreamsGroupHeartbeatResponse](p, r)
+}
+
+// joined brings a member into a group, through the heartbeat that makes it own its task, and returns its epoch.
+func (p *pair) joined(version int16, group, member string) int32 {
+	p.t.Helper()
+	first := p.beat(joining(version, group, member, 0))
+	if first.ErrorCode != 0 {
+		p.fatal("join: %d", first.ErrorCode)
+	}
+	second := heartbeat(version, group, member, first.MemberEpoch)
+	second.ActiveTasks, second.StandbyTasks, second.WarmupTasks = first.ActiveTasks, []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
+	if second.ActiveTasks == nil {
+		second.ActiveTasks = []kmsg.TaskIDs{}
+	}
+	return p.beat(second).MemberEpoch
+}
+
+func (p *pair) leave(group, member string) {
+	p.t.Helper()
+	p.beat(heartbeat(1, group, member, -1))
+}
+
+// description is a small valid one.
+func description() kmsg.TopologyDescription {
+	d := kmsg.NewTopologyDescription()
+	d.Subtopologies = []kmsg.TopologyDescriptionSubtopology{{SubtopologyID: "0", Nodes: []node{
+		{Name: "KSTREAM-SOURCE-0000000000", NodeType: 1, SourceTopics: []string{sourceTopic}, Successors: []string{"KSTREAM-MAP-0000000001"}},
+		{Name: "KSTREAM-MAP-0000000001", NodeType: 2, Stores: []string{"s"}, Successors: []string{"KSTREAM-SINK-0000000002"}},
+		{Name: "KSTREAM-SINK-0000000002", NodeType: 3, SinkTopic: kmsg.StringPtr("out")},
+	}}}
+	d.GlobalStores = []kmsg.TopologyDescriptionGlobalStore{{
+		Source:    node{Name: "g-source", NodeType: 1, SourceTopics: []string{"table"}, Successors: []string{"g-processor"}},
+		Processor: node{Name: "g-processor", NodeType: 2, Stores: []string{"global"}},
+	}}
+	return d
+}
+
+func pushing(group, member string, topologyEpoch int32) *pushRequest {
+	r := kmsg.NewPtrStreamsGroupTopologyDescriptionUpdateRequest()
+	r.Group, r.MemberID, r.TopologyEpoch, r.TopologyDescription = group, member, topologyEpoch, description()
+	return r
+}
+
+// push sends a push and returns its code.
+func (p *pair) push(r *pushRequest) int16 {
+	p.t.Helper()
+	return same[*kmsg.StreamsGroupTopologyDescriptionUpdateResponse](p, r).ErrorCode
+}
+
+func describing(version int16, with bool, groups ...string) *kmsg.StreamsGroupDescribeRequest {
+	r := kmsg.NewPtrStreamsGroupDescribeRequest()
+	r.Version, r.Groups, r.IncludeTopologyDescription = version, groups, with
+	return r
+}
+
+// describe asks for groups with their descriptions and returns their statuses, by group.
+func (p *pair) describe(groups ...string) map[string]int8 {
+	p.t.Helper()
+	return p.describeAs(describing(1, true, groups...))
+}
+
+func (p *pair) describeAs(r *kmsg.StreamsGroupDescribeRequest) map[string]int8 {
+	p.t.Helper()
+	resp := same(p, r, sortDescribed)
+	statuses := map[string]int8{}
+	for _, g := range resp.Groups {
+		statuses[g.Group] = g.TopologyDescriptionStatus
+	}
+	return statuses
+}
+
+// delete deletes groups and returns the codes by group.
+func (p *pair) delete(version int16, groups ...string) map[string]int16 {
+	p.t.Helper()
+	r := kmsg.NewPtrDeleteGroupsRequest()
+	r.Version, r.Groups = version, groups
+	resp := same(p, r, sortDeleted)
+	codes := map[string]int16{}
+	for _, g := range resp.Groups {
+		codes[g.Group] = g.ErrorCode
+	}
+	return codes
+}
+
+// commit commits an offset of the source topic, as a member or, with epoch -1, as nobody; it returns the code.
+func (p *pair) commit(group, member string, epoch int32, offset int64) int16 {
+	p.t.Helper()
+	r := kmsg.NewPtrOffsetCommitRequest()
+	r.Version, r.Group, r.MemberID, r.Generation = 9, group, member, epoch
+	part := kmsg.NewOffsetCommitRequestTopicPartition()
+	part.Offset = offset
+	topic := kmsg.NewOffsetCommitRequestTopic()
+	topic.Topic, topic.Partitions = sourceTopic, []kmsg.OffsetCommitRequestTopicPartition{part}
+	r.Topics = []kmsg.OffsetCommitRequestTopic{topic}
+	return same[*kmsg.OffsetCommitResponse](p, r).Topics[0].Partitions[0].ErrorCode
+}
+
+// committed is the group's offset of the source topic; -1 for none.
+func (p *pair) committed(group string) int64 {
+	p.t.Helper()
+	r := kmsg.NewPtrOffsetFetchRequest()
+	r.Version = 9
+	g := kmsg.NewOffsetFetchRequestGroup()
+	g.Group, g.MemberEpoch = group, -1
+	g.Topics = []kmsg.OffsetFetchRequestGroupTopic{{Topic: sourceTopic, Partitions: []int32{0}}}
+	r.Groups = []kmsg.OffsetFetchRequestGroup{g}
+	resp := same[*kmsg.OffsetFetchResponse](p, r)
+	if resp.Groups[0].ErrorCode != 0 || len(resp.Groups[0].Topics) != 1 {
+		return -1
+	}
+	return resp.Groups[0].Topics[0].Partitions[0].Offset
+}
