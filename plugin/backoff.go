@@ -5,6 +5,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Kafka's constants (class StreamsGroupTopologyDescriptionBackoff): a delay doubles from the first to the longest and is
@@ -23,15 +25,15 @@ var backoffDoublings = math.Log(float64(BackoffDelayMax/time.Millisecond)/float6
 // uses the value of an uncertain description epoch for it).
 const EpochConversion int32 = -2
 
-// BackoffEntriesDefault bounds the entries. One is some 200 bytes and the group's id, so all take some 20 MB; a replica with
+// BackoffEntriesDefault bounds the entries. One is some 400 bytes, the group's id and two short texts, so all take some 60 MB; a replica with
 // more groups than that whose members don't answer forgets which of them it asked longest ago, and asks those too early.
 const BackoffEntriesDefault = 100_000
 
 // Backoff says when the members of a group may be asked for a description again. It has one entry per group, which belongs to
 // one topology epoch: another epoch begins anew. It lives in memory only; after a restart everybody may be asked.
 //
-// The time is an argument, so it is a pure state machine but for its lock. What Kafka lacks: the bound, and ForgetIf,
-// with which entries leave together with their shard.
+// The time is an argument, so it is a pure state machine but for its lock. What Kafka lacks: the bound; ForgetIf,
+// with which entries leave together with their shard; and the History.
 type Backoff struct {
 	jitter     func() float64
 	entriesMax int
@@ -46,12 +48,14 @@ type BackoffEntry struct {
 	TopologyEpoch int32     // EpochConversion: a delete is held back
 	Attempts      int       // how often before this window, at this epoch
 	Next          time.Time // the window's end: until then nobody is asked
+	History
 }
 
 type backoffEntry struct {
 	BackoffEntry
-	group string
-	index int // in order
+	group   string
+	index   int               // in order
+	askedBy trace.SpanContext // the heartbeat that asked, until a push was linked to it
 }
 
 // NewBackoff returns an empty Backoff. jitter returns numbers in [0, 1), as rand.Float64 does; it is called under
@@ -92,19 +96,25 @@ func (b *Backoff) Arm(group string, topologyEpoch int32, now time.Time) bool {
 func (b *Backoff) Extend(group string, topologyEpoch int32, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e := b.entries[group]
-	if e != nil && e.TopologyEpoch > topologyEpoch {
-		return
-	}
-	b.begin(e, group, topologyEpoch, now)
+	b.extend(group, topologyEpoch, now)
 }
 
-// Clear forgets the group if its entry is of this epoch: what was asked for is stored, or refused for good.
+// extend returns the entry, nil where it is of a higher epoch.
+func (b *Backoff) extend(group string, topologyEpoch int32, now time.Time) *backoffEntry {
+	e := b.entries[group]
+	if e != nil && e.TopologyEpoch > topologyEpoch {
+		return nil
+	}
+	return b.begin(e, group, topologyEpoch, now)
+}
+
+// Clear ends the window of this epoch, and forgets the group unless Lose has to remember it: what was asked for is stored, or refused
+// for good.
 func (b *Backoff) Clear(group string, topologyEpoch int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if e := b.entries[group]; e != nil && e.TopologyEpoch == topologyEpoch {
-		b.remove(e)
+		b.settle(e)
 	}
 }
 
@@ -146,17 +156,17 @@ func (b *Backoff) Len() int {
 	return len(b.entries)
 }
 
-// begin gives the group, whose entry is e or nil, its next window.
-func (b *Backoff) begin(e *backoffEntry, group string, topologyEpoch int32, now time.Time) {
-	attempts := 0
+// begin gives the group, whose entry is e or nil, its next window; it returns its entry.
+func (b *Backoff) begin(e *backoffEntry, group string, topologyEpoch int32, now time.Time) *backoffEntry {
+	next := BackoffEntry{TopologyEpoch: topologyEpoch}
 	if e != nil && e.TopologyEpoch == topologyEpoch {
-		attempts = e.Attempts + 1
+		next.Attempts, next.History = e.Attempts+1, e.History
 	}
-	next := BackoffEntry{TopologyEpoch: topologyEpoch, Attempts: attempts, Next: now.Add(BackoffDelay(attempts, b.jitter()))}
+	next.Next = now.Add(BackoffDelay(next.Attempts, b.jitter()))
 	if e != nil {
-		e.BackoffEntry = next
-		heap.Fix(&b.order, e.index)
-		return
+		e.BackoffEntry, e.askedBy = next, trace.SpanContext{}
+		b.fix(e)
+		return e
 	}
 	if len(b.entries) >= b.entriesMax {
 		b.remove(b.order[0]) // its window ends first, or is over: the least is lost
@@ -164,7 +174,11 @@ func (b *Backoff) begin(e *backoffEntry, group string, topologyEpoch int32, now 
 	e = &backoffEntry{BackoffEntry: next, group: group}
 	b.entries[group] = e
 	heap.Push(&b.order, e)
+	return e
 }
+
+// fix gives an entry whose window changed its place in the order.
+func (b *Backoff) fix(e *backoffEntry) { heap.Fix(&b.order, e.index) }
 
 func (b *Backoff) remove(e *backoffEntry) {
 	delete(b.entries, e.group)

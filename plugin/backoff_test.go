@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"pgregory.net/rapid"
 )
 
@@ -146,7 +147,11 @@ func TestBackoffAgainstAModel(t *testing.T) {
 			if old, ok := model[g]; ok && old.TopologyEpoch == e {
 				attempts = old.Attempts + 1
 			}
-			return BackoffEntry{e, attempts, now.Add(BackoffDelay(attempts, last))}
+			n := BackoffEntry{TopologyEpoch: e, Attempts: attempts, Next: now.Add(BackoffDelay(attempts, last))}
+			if attempts > 0 {
+				n.History = model[g].History
+			}
+			return n
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 90_000).Draw(t, "ms")) * time.Millisecond)
@@ -157,7 +162,7 @@ func TestBackoffAgainstAModel(t *testing.T) {
 			if b.Active(g, e, now) != active {
 				t.Fatalf("Active(%s, %d)", g, e)
 			}
-			switch rapid.SampledFrom([]string{"arm", "extend", "clear", "forget", "arm", "extend"}).Draw(t, "operation") {
+			switch rapid.SampledFrom([]string{"arm", "extend", "clear", "forget", "ask", "fail", "lose"}).Draw(t, "operation") {
 			case "arm":
 				if b.Arm(g, e, now) == active {
 					t.Fatalf("Arm(%s, %d)", g, e)
@@ -170,10 +175,39 @@ func TestBackoffAgainstAModel(t *testing.T) {
 				if !had || old.TopologyEpoch <= e {
 					model[g] = next(g, e)
 				}
+			case "ask":
+				if b.Ask(g, e, now, "m", trace.SpanContext{}) == active {
+					t.Fatalf("Ask(%s, %d)", g, e)
+				}
+				if !active {
+					n := next(g, e)
+					n.Asked, n.AskedAt, n.Member = n.Asked+1, now, "m"
+					model[g] = n
+				}
+			case "fail":
+				b.Fail(g, e, now, "no")
+				if !had || old.TopologyEpoch <= e {
+					n := next(g, e)
+					n.Failures, n.FailedAt, n.Failure = n.Failures+1, now, "no"
+					model[g] = n
+				}
+			case "lose":
+				if b.Lose(g, e, now) == active {
+					t.Fatalf("Lose(%s, %d)", g, e)
+				}
+				if !active {
+					n := next(g, e)
+					n.Lost, n.LostAt = n.Lost+1, now
+					model[g] = n
+				}
 			case "clear":
 				b.Clear(g, e)
-				if had && old.TopologyEpoch == e {
+				switch {
+				case !had || old.TopologyEpoch != e:
+				case old.Lost == 0:
 					delete(model, g)
+				default:
+					model[g] = BackoffEntry{TopologyEpoch: e, Attempts: old.Attempts, History: History{Lost: old.Lost, LostAt: old.LostAt}}
 				}
 			case "forget":
 				b.Forget(g)

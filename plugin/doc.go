@@ -52,6 +52,7 @@
 //	batch.go        many groups at once, paced
 //	stats.go        counters with Kafka's names
 //	backoff.go      when a member may be asked again
+//	history.go      what came of asking, for those who want to know why there is no description
 //	registry.go     plugins by name
 //	settings.go     their key=value settings
 package plugin

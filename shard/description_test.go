@@ -289,10 +289,16 @@ func TestATenureEndsWithTheShard(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatal("while the shard serves:", context.Cause(ctx))
 		}
+		if n := r.ended.Load(); n != 0 {
+			t.Errorf("ended %d times while the shard serves", n)
+		}
 		s := start(1)
 		s.m.assign(time.Hour, 0)
 		s.awaitServing(t)
 		synctest.Wait()
+		if n := r.ended.Load(); n != 1 {
+			t.Errorf("told %d times of the end of the tenure", n)
+		}
 		if ctx.Err() == nil {
 			t.Error("another replica claimed the partition, and the tenure goes on")
 		}

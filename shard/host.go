@@ -52,6 +52,9 @@ type Config struct {
 	// Descriptions says that topology descriptions are kept (KIP-1331): members are asked for them, and a group stays until
 	// its own is deleted.
 	Descriptions bool
+	// TenureEnded, where it is set, is called when this replica stops serving a partition: what is kept for its groups elsewhere may
+	// go. It runs on the shard's loop, and must not call the Host.
+	TenureEnded func(p int32)
 	// Now is the wall clock; time.Now where nil.
 	Now    func() time.Time
 	Logger *slog.Logger

@@ -17,6 +17,9 @@ func (s *Shard) beginTenure() {
 func (s *Shard) endTenure(err error) {
 	if t := s.tenure.Swap(nil); t != nil {
 		t.end(err)
+		if ended := s.host.cfg.TenureEnded; ended != nil {
+			ended(s.partition)
+		}
 	}
 }
 

@@ -321,6 +321,7 @@ type node struct {
 	*Host
 	m     *fakeMembership
 	store *modelStore
+	ended *atomic.Int64 // how often the end of a tenure was told
 	stop  func()
 }
 
@@ -349,18 +350,20 @@ func newReplicas(ctx context.Context, n int32) (log *eventlog.Fake, start func(i
 		if see == nil {
 			see = func() streams.Topics { return oneTopic{} }
 		}
+		ended := new(atomic.Int64)
 		h := New(Config{
 			Log: log, Store: store, Membership: m, Self: eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: id, Instance: string(rune('a' + id))},
 			Topics:      see,
 			GroupConfig: func(string) streams.Config { return cfg },
 			Offsets:     offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: retention}, Descriptions: describes.Load(),
+			TenureEnded: func(int32) { ended.Add(1) },
 		})
 		ctx, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup
 		wg.Add(2)
 		go func() { defer wg.Done(); _ = log.Follow(ctx, store) }()
 		go func() { defer wg.Done(); _ = h.Run(ctx) }()
-		r := &node{Host: h, m: m, store: store, stop: sync.OnceFunc(func() { cancel(); wg.Wait() })}
+		r := &node{Host: h, m: m, store: store, ended: ended, stop: sync.OnceFunc(func() { cancel(); wg.Wait() })}
 		stops = append(stops, r.stop)
 		return r
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"streamkeeper/cleanup"
+	"streamkeeper/eventlog"
 	"streamkeeper/internal/coordinator"
 	"streamkeeper/internal/telemetry"
 	"streamkeeper/plugin"
@@ -68,6 +69,16 @@ func (d *describing) cleanup() *cleanup.Descriptions {
 		return nil
 	}
 	return &cleanup.Descriptions{DeleteAll: d.plugin.DeleteAll, Counters: d.counters, Backoff: d.backoff}
+}
+
+// tenureEnded lets go of what is remembered of the groups of a shard that moves; nil where nothing is kept.
+func (d *describing) tenureEnded(partitions int32) func(p int32) {
+	if d == nil {
+		return nil
+	}
+	return func(p int32) {
+		d.backoff.ForgetIf(func(group string) bool { return eventlog.Partition(group, partitions) == p })
+	}
 }
 
 // register puts Kafka's eight counters behind /metrics, and what Kafka does not tell apart.

@@ -178,7 +178,8 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 		Self:        eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: node.ID, Address: address, Instance: instance},
 		Topics:      p.topics.Snapshot,
 		GroupConfig: func(string) streams.Config { return r.eff.Kafka.Streams },
-		Offsets:     env, Descriptions: p.describing != nil, Logger: r.log, Tracer: tracer,
+		Offsets:     env, Descriptions: p.describing != nil, TenureEnded: p.describing.tenureEnded(p.log.Identity().Partitions),
+		Logger: r.log, Tracer: tracer,
 	})
 	p.service = coordinator.New(coordinator.Config{
 		Node: node, LogTopic: r.flags.LogTopic, Shards: p.host, Replicas: p.store.Replicas, Topics: p.topics,

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"math/rand/v2"
-	"sync"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -42,7 +41,6 @@ type descriptions struct {
 	plugin  *plugin.Traced
 	shards  DescriptionShards
 	backoff *plugin.Backoff
-	asked   asked
 }
 
 func newDescriptions(cfg *Descriptions) *descriptions {
@@ -63,11 +61,11 @@ func (c *Coordinator) Descriptions() bool { return c.descriptions != nil }
 // current window (Kafka's StreamsGroupTopologyDescriptionManager). The heartbeat is durable: what was decided here rests on it.
 func (c *Coordinator) solicit(ctx context.Context, group string, result shard.HeartbeatResult) {
 	d := c.descriptions
-	if d == nil || !result.Wants || !d.backoff.Arm(group, result.TopologyEpoch, c.cfg.Now()) {
+	if d == nil || !result.Wants ||
+		!d.backoff.Ask(group, result.TopologyEpoch, c.cfg.Now(), result.Response.MemberID, trace.SpanContextFromContext(ctx)) {
 		return
 	}
 	result.Response.TopologyDescriptionRequired = true
-	d.asked.note(group, trace.SpanContextFromContext(ctx))
 	c.log.Debug("member asked for the topology description", "group", group, "member", result.Response.MemberID, "topology_epoch", result.TopologyEpoch)
 }
 
@@ -79,46 +77,9 @@ func (d *descriptions) withTenure(ctx, tenure context.Context) (context.Context,
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// askedMax bounds the remembered heartbeats; one that is lost costs a reader of traces a link.
-const askedMax = 10_000
-
-// asked remembers the spans of the heartbeats that asked for descriptions, so that the push can be linked to its cause.
-type asked struct {
-	mu     sync.Mutex
-	groups map[string]trace.SpanContext
-}
-
-func (a *asked) note(group string, span trace.SpanContext) {
-	if !span.IsValid() {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.groups == nil {
-		a.groups = map[string]trace.SpanContext{}
-	}
-	if _, ok := a.groups[group]; !ok && len(a.groups) >= askedMax {
-		for other := range a.groups { // any one
-			delete(a.groups, other)
-			break
-		}
-	}
-	a.groups[group] = span
-}
-
-// take returns the span and forgets it; a zero one where there is none.
-func (a *asked) take(group string) trace.SpanContext {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	span := a.groups[group]
-	delete(a.groups, group)
-	return span
-}
-
 // forget lets go of what is known of a group that is gone.
 func (d *descriptions) forget(group string) {
 	if d != nil {
 		d.backoff.Forget(group)
-		d.asked.take(group)
 	}
 }

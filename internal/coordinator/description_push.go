@@ -43,6 +43,8 @@ func (c *Coordinator) push(ctx context.Context, r *kmsg.StreamsGroupTopologyDesc
 		return failure{Code: codeInvalidRequest, Message: "MemberId can't be empty."}
 	case strings.TrimSpace(r.Group) == "":
 		return failure{Code: codeInvalidRequest, Message: "GroupId can't be empty."}
+	case !possibleGroup(r.Group):
+		return failure{Code: impossibleGroup.Code, Message: impossibleGroup.Message}
 	}
 	description, invalid := descriptionOf(&r.TopologyDescription)
 	tenure := d.shards.Tenure(r.Group) // before the barrier: a call that it allows must not outlast it
@@ -52,7 +54,7 @@ func (c *Coordinator) push(ctx context.Context, r *kmsg.StreamsGroupTopologyDesc
 		return c.failed("StreamsGroupTopologyDescriptionUpdate", r.Group, err, "member", r.MemberID, "topology_epoch", r.TopologyEpoch)
 	}
 	outcomes := make(chan plugin.Outcome, 1)
-	call := plugin.SetCall{Group: r.Group, TopologyEpoch: r.TopologyEpoch, Description: description, Link: d.asked.take(r.Group)}
+	call := plugin.SetCall{Group: r.Group, TopologyEpoch: r.TopologyEpoch, Description: description, Link: d.backoff.AskedBy(r.Group)}
 	d.plugin.Set(ctx, call, func(o plugin.Outcome) { outcomes <- o })
 	return c.pushed(ctx, tenure, r, <-outcomes)
 }
@@ -96,7 +98,7 @@ func (c *Coordinator) pushed(ctx, tenure context.Context, r *kmsg.StreamsGroupTo
 	case o.Kind == plugin.Cancelled: // the shard moved, or this replica stops: the group stays uncertain, and the member asks elsewhere
 		return c.gaveUp(tenure)
 	default:
-		d.backoff.Extend(group, epoch, c.cfg.Now())
+		d.backoff.Fail(group, epoch, c.cfg.Now(), o.Message)
 		return refused
 	}
 	if err == nil {
@@ -113,7 +115,7 @@ func (c *Coordinator) pushed(ctx, tenure context.Context, r *kmsg.StreamsGroupTo
 		}
 	case codeNotCoordinator, codeLoading, codeUnavailable:
 	default:
-		d.backoff.Extend(group, epoch, c.cfg.Now())
+		d.backoff.Fail(group, epoch, c.cfg.Now(), "the outcome could not be recorded: "+err.Error())
 	}
 	return f
 }

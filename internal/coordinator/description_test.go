@@ -186,6 +186,7 @@ func TestPushIsCheckedInKafkasOrder(t *testing.T) {
 			"35 The broker has no streams group topology description plugin configured.", nil},
 		{"blank member before blank group", nil, []func(*request){func(r *request) { r.MemberID, r.Group = " \t", " " }}, "42 MemberId can't be empty.", nil},
 		{"blank group", nil, []func(*request){func(r *request) { r.Group = "  " }, badNode}, "42 GroupId can't be empty.", nil},
+		{"group id that is no text", nil, []func(*request){func(r *request) { r.Group = "g\xff" }}, "24 " + impossibleGroup.Message, nil},
 		{"another owner", func(d *describing) { d.shards.fail["begin"] = shard.ErrNotOwner; d.shards.known["g1"] = true }, nil, "16", []string{"begin g1 m 0"}},
 		{"loading", func(d *describing) { d.shards.fail["begin"] = shard.ErrLoading }, nil, "14", []string{"begin g1 m 0"}},
 		{"group that is nowhere", func(d *describing) { d.shards.fail["begin"] = &streams.Error{Code: 69, Message: "Group g1 not found."} }, nil,
@@ -265,6 +266,18 @@ func TestOutcomesOfAPush(t *testing.T) {
 				}
 				if got := strings.Join(d.shards.calls[1:], ", "); got != c.calls {
 					t.Errorf("calls %s, want %s", got, c.calls)
+				}
+				if strings.HasPrefix(c.calls, "refused") {
+					_, reason, _ := strings.Cut(c.want, " ")
+					if c.fail != nil {
+						reason = "too odd"
+					}
+					if want := (eventlog.DescriptionRefusal{Plugin: "scripted", Member: "m", Reason: reason}); d.shards.refusals[0] != want {
+						t.Errorf("recorded %+v, want %+v", d.shards.refusals[0], want)
+					}
+				}
+				if e, ok := d.backoff.Entry(group); ok && c.entry == "extended" && (e.Failures != 1 || e.Failure == "") {
+					t.Errorf("the failure is not remembered: %+v", e)
 				}
 				entry := "gone"
 				if e, ok := d.backoff.Entry(group); ok {
@@ -356,17 +369,6 @@ func TestAPushIsLinkedToTheHeartbeatThatAskedForIt(t *testing.T) {
 	}
 	if l := ended[1].Links(); len(l) != 0 {
 		t.Errorf("a push that nobody asked for is linked: %v", l)
-	}
-}
-
-func TestAskedIsBounded(t *testing.T) {
-	var a asked
-	_, span := sdktrace.NewTracerProvider().Tracer("x").Start(t.Context(), "s")
-	for i := range askedMax + 10 {
-		a.note(fmt.Sprint("g", i), span.SpanContext())
-	}
-	if len(a.groups) != askedMax {
-		t.Errorf("%d remembered, want %d", len(a.groups), askedMax)
 	}
 }
 

@@ -47,9 +47,8 @@ func (c *Coordinator) heartbeat(ctx context.Context, caller Caller, r *kmsg.Stre
 	if err := streams.Validate(r); err != nil {
 		return nil, err
 	}
-	if len(r.Group) > eventlog.StringBytesMax || !utf8.ValidString(r.Group) {
-		// No record key can hold it, and the cluster can't be asked about it: Kafka's parser ends the connection or changes the name.
-		return nil, &streams.Error{Code: codeInvalidGroup, Message: "The group id is longer than 32767 bytes or no valid UTF-8."}
+	if !possibleGroup(r.Group) {
+		return nil, impossibleGroup
 	}
 	if r.MemberEpoch == 0 {
 		if err := c.checkForeign(ctx, r.Group); err != nil {
@@ -77,6 +76,14 @@ func (c *Coordinator) heartbeat(ctx context.Context, caller Caller, r *kmsg.Stre
 	c.solicit(ctx, r.Group, result)
 	return c.createTopics(ctx, r.Group, result), nil
 }
+
+// possibleGroup says that a record key can hold the group id, and that the cluster can be asked about it: Kafka's parser ends the
+// connection or changes the name where it is not so.
+func possibleGroup(group string) bool {
+	return len(group) <= eventlog.StringBytesMax && utf8.ValidString(group)
+}
+
+var impossibleGroup = &streams.Error{Code: codeInvalidGroup, Message: "The group id is longer than 32767 bytes or no valid UTF-8."}
 
 // createTopics has the internal topics created that the group lacks, and tells the member what stands in the way. The answer does not
 // wait for it: a heartbeat after the topics have appeared finds the group ready.
