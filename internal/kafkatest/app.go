@@ -5,17 +5,20 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
 
-// AppOptions says what instance of the Streams application to run (tests/jvm/src/StreamsApp.java).
+// AppOptions says what instance of the Streams application to run (tests/jvm/src/AppInstance.java).
 type AppOptions struct {
 	Bootstrap string            // the cluster, or the gateway before it
+	Version   string            // of Kafka Streams, default V44; in a host its own
 	Group     string            // application.id
 	Name      string            // this instance; it is the client id, and the "by" header of what it writes. Default "a"
-	Topology  string            // stateless (default), copy2, filter, count, join; those with a second input take Args "in2=…"
+	Topology  string            // see Topologies.java, default stateless; some take Args "in2=…" or "parts=…"
 	In, Out   string            // topics, which must exist. Default Group-in and Group-out
+	State     string            // state directory, default a new one. With the same one an instance is the same process to its group
 	Threads   int               // default 1
 	Guarantee string            // at_least_once (default), exactly_once_v2
 	Protocol  string            // streams (default), classic
@@ -27,20 +30,56 @@ type AppOptions struct {
 
 const (
 	appHeapMB      = 160
+	hostHeapMB     = 640              // for some twenty instances
 	appStopTimeout = 40 * time.Second // the application's own close takes 20 s at most
 )
 
-// App is a running instance. All methods fail the test when something doesn't work.
+// App is an instance of an application, in a JVM of its own or in that of a host. All methods fail the test when something
+// doesn't work.
 type App struct {
 	tb   testing.TB
 	opts AppOptions
 	proc *process
+	host bool // the process has other instances, too
+	// began is where its events begin in the output of a host: there may have been a namesake before it.
+	began int
 }
 
-// StartApp starts an instance. It is killed when the test ends.
+// StartApp starts an instance in a JVM of its own. It is killed when the test ends.
 func StartApp(tb testing.TB, o AppOptions) *App {
 	tb.Helper()
 	NeedJava(tb)
+	o = o.withDefaults(tb)
+	if o.Version == "" {
+		o.Version = V44
+	}
+	dir := tb.TempDir()
+	p := startJVM(tb, "application "+o.Name+" of "+o.Group, o.Version, appHeapMB, dir, o.args()...)
+	return &App{tb: tb, opts: o, proc: p}
+}
+
+// startJVM runs StreamsApp with the Kafka Streams of a version. It is killed when the test ends.
+func startJVM(tb testing.TB, name, version string, heapMB int, dir string, args ...string) *process {
+	tb.Helper()
+	classes, err := compiled("src")
+	if err != nil {
+		tb.Fatalf("compile the Streams application: %v", err)
+	}
+	argv, err := java(version, classes, "tools-log4j2.properties", heapMB, nil, "StreamsApp", args...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out := filepath.Join(dir, "app.log")
+	logTailOnFailure(tb, name, out)
+	p, err := startProcessWithInput(name, dir, out, nil, argv...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(p.kill)
+	return p
+}
+
+func (o AppOptions) withDefaults(tb testing.TB) AppOptions {
 	def := func(s *string, v string) {
 		if *s == "" {
 			*s = v
@@ -53,57 +92,58 @@ func StartApp(tb testing.TB, o AppOptions) *App {
 	def(&o.Guarantee, "at_least_once")
 	def(&o.Protocol, "streams")
 	def(&o.Close, "default")
+	if o.State == "" {
+		o.State = filepath.Join(tb.TempDir(), "state")
+	}
 	o.Threads = max(o.Threads, 1)
 	if o.Commit == 0 {
 		o.Commit = 500 * time.Millisecond
 	}
-	classes, err := compiled("src")
-	if err != nil {
-		tb.Fatalf("compile the Streams application: %v", err)
-	}
-	dir := tb.TempDir()
+	return o
+}
+
+// args are the words of AppInstance.java.
+func (o AppOptions) args() []string {
 	args := []string{
 		"bootstrap=" + o.Bootstrap, "id=" + o.Group, "name=" + o.Name, "topology=" + o.Topology, "in=" + o.In, "out=" + o.Out,
 		"guarantee=" + o.Guarantee, "protocol=" + o.Protocol, "close=" + o.Close, "threads=" + strconv.Itoa(o.Threads),
-		"commit=" + strconv.FormatInt(o.Commit.Milliseconds(), 10), "state=" + filepath.Join(dir, "state"),
+		"commit=" + strconv.FormatInt(o.Commit.Milliseconds(), 10), "state=" + o.State,
 	}
 	for k, v := range o.Config {
 		args = append(args, "config."+k+"="+v)
 	}
-	argv, err := java(V44, classes, "tools-log4j2.properties", appHeapMB, nil, "StreamsApp", append(args, o.Args...)...)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	out := filepath.Join(dir, "app.log")
-	logTailOnFailure(tb, "application "+o.Name+" of "+o.Group, out)
-	p, err := startProcess("application "+o.Name, dir, out, nil, argv...)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(p.kill)
-	return &App{tb: tb, opts: o, proc: p}
+	return append(args, o.Args...)
 }
 
 // Name is the instance's name.
 func (a *App) Name() string { return a.opts.Name }
 
-// Output is everything the instance has printed: events, warnings, stack traces.
+// Options are what the instance was started with, for one that is to take its place.
+func (a *App) Options() AppOptions { return a.opts }
+
+// Pid is the process id of its JVM.
+func (a *App) Pid() int { return a.proc.pid() }
+
+// Output is everything its JVM has printed: events, warnings, stack traces.
 func (a *App) Output() string { return a.proc.output() }
 
-// events are the rests of the lines "<milliseconds> KIND rest".
-func (a *App) events(kind string) []string {
+// Events are the rests of the lines "<milliseconds> group/name KIND rest" of the instance, in order.
+func (a *App) Events(kind string) []string {
 	var all []string
-	for line := range strings.Lines(a.proc.output()) {
+	prefix := a.opts.key() + " " + kind
+	for line := range strings.Lines(a.proc.output()[a.began:]) {
 		_, event, _ := strings.Cut(strings.TrimRight(line, "\n"), " ")
-		if k, rest, _ := strings.Cut(event, " "); k == kind {
-			all = append(all, rest)
+		if rest, ok := strings.CutPrefix(event, prefix); ok && (rest == "" || rest[0] == ' ') {
+			all = append(all, strings.TrimPrefix(rest, " "))
 		}
 	}
 	return all
 }
 
+func (o AppOptions) key() string { return o.Group + "/" + o.Name }
+
 func (a *App) last(kind string) string {
-	if all := a.events(kind); len(all) > 0 {
+	if all := a.Events(kind); len(all) > 0 {
 		return all[len(all)-1]
 	}
 	return ""
@@ -114,6 +154,9 @@ func (a *App) State() string { return a.last("STATE") }
 
 // Tasks are the active tasks it has now, like "0_3", in order.
 func (a *App) Tasks() []string { return strings.Fields(a.last("TASKS")) }
+
+// Standbys are the standby tasks it has now, in order.
+func (a *App) Standbys() []string { return strings.Fields(a.last("STANDBYS")) }
 
 // Count is the number of records it has processed.
 func (a *App) Count() int {
@@ -159,10 +202,13 @@ func (a *App) wait(what string, cond func() bool) {
 	}
 }
 
-// Stop is SIGTERM: the application commits, leaves its group (see AppOptions.Close) and ends.
+// Stop closes the instance: it commits, leaves its group (see AppOptions.Close) and ends.
 func (a *App) Stop() {
 	a.tb.Helper()
-	if err := a.proc.stop(appStopTimeout); err != nil {
+	if a.host {
+		a.command("stop")
+		a.wait("CLOSED", func() bool { return a.last("CLOSED") != "" })
+	} else if err := a.proc.stop(appStopTimeout); err != nil {
 		a.tb.Fatal(err)
 	}
 	if got := a.last("CLOSED"); got != "true" {
@@ -170,8 +216,21 @@ func (a *App) Stop() {
 	}
 }
 
-// Kill is SIGKILL.
-func (a *App) Kill() { a.proc.kill() }
+// Kill is SIGKILL. It is only for an instance with a JVM of its own, as Pause and Resume are.
+func (a *App) Kill() { a.alone(); a.proc.kill() }
+
+// Pause is SIGSTOP: it says nothing any more, and its connections stay open.
+func (a *App) Pause() { a.alone(); a.proc.pause() }
+
+// Resume lets a paused instance go on.
+func (a *App) Resume() { a.alone(); a.proc.signal(syscall.SIGCONT) }
+
+func (a *App) alone() {
+	a.tb.Helper()
+	if a.host {
+		a.tb.Fatalf("instance %s shares its JVM with others", a.opts.Name)
+	}
+}
 
 // Uncaught lists the exceptions that ended a stream thread.
-func (a *App) Uncaught() []string { return a.events("UNCAUGHT") }
+func (a *App) Uncaught() []string { return a.Events("UNCAUGHT") }

@@ -26,8 +26,10 @@
 //	properties.go a broker's server.properties
 //	bootstrap.go  "some Kafka": $KAFKA_BOOTSTRAP, Docker, or a JVM broker
 //	tools.go      Kafka's command line tools
-//	app.go        the Streams application of tests/jvm
+//	app.go        the Streams applications of tests/jvm
+//	host.go       many instances of them in one JVM
 //	keeper.go     streamkeeper as a process
 //	topics.go     topics and committed offsets through the admin client
 //	load.go       numbered records in, and what came out of the application
+//	tenure.go     who had a task when, by the records it wrote: no task has two owners
 package kafkatest

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -132,10 +131,12 @@ func (l *Load) Sent() int {
 
 // Seen is one record of an application's output topic.
 type Seen struct {
-	Seq  int    // the number Load gave it
-	By   string // the instance that wrote it
-	From string // partition:offset of the input record
-	At   time.Time
+	Tag
+	Partition int32
+	Offset    int64
+	Key       string
+	Value     []byte
+	Arrived   time.Time // here
 }
 
 // Sink reads an output topic from its start, in the background, until the test ends.
@@ -143,10 +144,9 @@ type Sink struct {
 	tb    testing.TB
 	topic string
 
-	mu   sync.Mutex
-	all  []Seen
-	seqs map[int]int // how often each number came
-	err  error
+	mu  sync.Mutex
+	all []Seen
+	err error
 }
 
 // Watch starts reading.
@@ -159,7 +159,7 @@ func Watch(tb testing.TB, bootstrap, topic string) *Sink {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &Sink{tb: tb, topic: topic, seqs: make(map[int]int)}
+	s := &Sink{tb: tb, topic: topic}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -177,22 +177,11 @@ func (s *Sink) add(records []*kgo.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range records {
-		seq, err := strconv.Atoi(string(r.Value))
+		tag, err := readTag(r.Headers)
 		if err != nil {
-			s.err = fmt.Errorf("%s-%d@%d has a value that Load did not write: %q", s.topic, r.Partition, r.Offset, r.Value)
-			continue
+			s.err = fmt.Errorf("%s-%d@%d: %w", s.topic, r.Partition, r.Offset, err)
 		}
-		seen := Seen{Seq: seq, At: time.Now()}
-		for _, h := range r.Headers {
-			switch h.Key {
-			case "by":
-				seen.By = string(h.Value)
-			case "from":
-				seen.From = string(h.Value)
-			}
-		}
-		s.all = append(s.all, seen)
-		s.seqs[seq]++
+		s.all = append(s.all, Seen{Tag: tag, Partition: r.Partition, Offset: r.Offset, Key: string(r.Key), Value: r.Value, Arrived: time.Now()})
 	}
 }
 
@@ -227,7 +216,7 @@ func (s *Sink) Longest(mark int) time.Duration {
 	defer s.mu.Unlock()
 	var longest time.Duration
 	for i := mark + 1; i < len(s.all); i++ {
-		longest = max(longest, s.all[i].At.Sub(s.all[i-1].At))
+		longest = max(longest, s.all[i].Arrived.Sub(s.all[i-1].Arrived))
 	}
 	return longest
 }
@@ -263,16 +252,19 @@ func (s *Sink) compare(n int) (missing []int, duplicates int, err error) {
 	if s.err != nil {
 		return nil, 0, s.err
 	}
-	for seq, times := range maps.All(s.seqs) {
-		if seq < 0 || seq >= n {
-			return nil, 0, fmt.Errorf("number %d came out of %s, and only %d were written", seq, s.topic, n)
+	times := make([]int, n)
+	for _, r := range s.all {
+		seq, err := strconv.Atoi(string(r.Value))
+		if err != nil || seq < 0 || seq >= n {
+			return nil, 0, fmt.Errorf("%s-%d@%d has a value that was not written, only 0 to %d were: %q", s.topic, r.Partition, r.Offset, n-1, r.Value)
 		}
-		duplicates += times - 1
+		times[seq]++
 	}
-	for seq := range n {
-		if s.seqs[seq] == 0 {
+	for seq, n := range times {
+		if n == 0 {
 			missing = append(missing, seq)
 		}
+		duplicates += max(0, n-1)
 	}
 	return missing, duplicates, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +27,8 @@ type process struct {
 	name    string
 	outFile string
 	cmd     *exec.Cmd
-	began   int64 // size of the file when this run began
+	began   int64          // size of the file when this run began
+	stdin   io.WriteCloser // nil without input
 	done    chan struct{}
 	mu      sync.Mutex
 	waitErr error
@@ -35,6 +37,15 @@ type process struct {
 // startProcess runs argv with env added to the test's own environment. dir is its working directory, outFile where
 // its output is appended.
 func startProcess(name, dir, outFile string, env []string, argv ...string) (*process, error) {
+	return start(false, name, dir, outFile, env, argv...)
+}
+
+// startProcessWithInput is startProcess with a standard input that the test writes to.
+func startProcessWithInput(name, dir, outFile string, env []string, argv ...string) (*process, error) {
+	return start(true, name, dir, outFile, env, argv...)
+}
+
+func start(input bool, name, dir, outFile string, env []string, argv ...string) (*process, error) {
 	f, err := os.OpenFile(outFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -48,6 +59,11 @@ func startProcess(name, dir, outFile string, env []string, argv ...string) (*pro
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, f, f
 	cmd.Env = append(os.Environ(), env...)
 	p := &process{name: name, outFile: outFile, cmd: cmd, began: st.Size(), done: make(chan struct{})}
+	if input {
+		if p.stdin, err = cmd.StdinPipe(); err != nil {
+			return nil, err
+		}
+	}
 	if err := theSpawner.start(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
