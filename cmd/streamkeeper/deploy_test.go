@@ -1,0 +1,196 @@
+package main
+
+import (
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"go.yaml.in/yaml/v3"
+
+	"streamkeeper/internal/config"
+)
+
+// The examples of docs/deploy are started by nobody here, so at least their command lines must be ones that streamkeeper takes, and
+// their ports those that it opens.
+
+const deploy = "../../docs/deploy/"
+
+// parsed is the command line of a serve that was given these arguments.
+func parsed(t *testing.T, args []string) *cli {
+	t.Helper()
+	c := &cli{}
+	parser, err := kong.New(c, kong.Configuration(func(io.Reader) (kong.Resolver, error) { // what the file says is not the question
+		return kong.ResolverFunc(func(*kong.Context, *kong.Path, *kong.Flag) (any, error) { return nil, nil }), nil
+	}), kong.Exit(func(int) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := parser.Parse(args)
+	if err != nil {
+		t.Fatalf("%q: %v", args, err)
+	}
+	if k.Command() != "serve" {
+		t.Fatalf("%q is the command %q", args, k.Command())
+	}
+	if _, err := c.Serve.Check(); err != nil {
+		t.Errorf("%q: %v", args, err)
+	}
+	return c
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(deploy + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestSystemdUnit(t *testing.T) {
+	unit := read(t, "streamkeeper.service")
+	start := regexp.MustCompile(`(?m)^ExecStart=(\S+) (.*)$`).FindStringSubmatch(unit)
+	if start == nil {
+		t.Fatal("no ExecStart")
+	}
+	c := parsed(t, append(slices.DeleteFunc(strings.Fields(start[2]), func(a string) bool { return a == "--config" || a == "/etc/streamkeeper.yaml" }),
+		"--bootstrap-servers", "broker:9092")) // that is in the file
+	if c.Serve.DataDir != "/var/lib/streamkeeper" || !strings.Contains(unit, "StateDirectory=streamkeeper\n") {
+		t.Errorf("the data directory %s is not the state directory", c.Serve.DataDir)
+	}
+	for _, name := range regexp.MustCompile(config.EnvPrefix+`_[A-Z_]+`).FindAllString(unit, -1) {
+		flagOfEnv(t, name)
+	}
+}
+
+// flagOfEnv is the flag that an environment variable gives.
+func flagOfEnv(t *testing.T, name string) {
+	t.Helper()
+	flag := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, config.EnvPrefix+"_"), "_", "-"))
+	parser, err := kong.New(&cli{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range parser.Model.Children {
+		if command.Name == "serve" && slices.ContainsFunc(command.Flags, func(f *kong.Flag) bool { return f.Name == flag }) {
+			return
+		}
+	}
+	t.Errorf("%s stands for --%s, which serve does not have", name, flag)
+}
+
+func TestContainerFile(t *testing.T) {
+	file := read(t, "Containerfile")
+	cmd := regexp.MustCompile(`(?m)^CMD \[(.*)\]$`).FindStringSubmatch(file)
+	if cmd == nil {
+		t.Fatal("no CMD")
+	}
+	var args []string
+	for _, quoted := range regexp.MustCompile(`"([^"]*)"`).FindAllStringSubmatch(cmd[1], -1) {
+		args = append(args, quoted[1])
+	}
+	c := parsed(t, append(args, "--bootstrap-servers=broker:9092", "--advertise=keeper"))
+	if !strings.Contains(file, "VOLUME "+c.Serve.DataDir+"\n") {
+		t.Errorf("%s is no volume", c.Serve.DataDir)
+	}
+	if goVersion := "FROM golang:" + goDirective(t); !strings.Contains(file, goVersion) {
+		t.Errorf("it is not built with the Go of go.mod: want %q", goVersion)
+	}
+}
+
+// goDirective is go.mod's Go version without the patch level.
+func goDirective(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(b)
+	if m == nil {
+		t.Fatal("go.mod names no version")
+	}
+	return string(m[1])
+}
+
+// kubernetesObject is the part of Kubernetes objects that the example's ports and command line are in.
+type kubernetesObject struct {
+	Kind     string
+	Metadata struct{ Name, Namespace string }
+	Spec     struct {
+		Ports       []struct{ Port int }
+		ServiceName string `yaml:"serviceName"`
+		Replicas    int
+		Template    struct {
+			Spec struct {
+				TerminationGracePeriodSeconds int `yaml:"terminationGracePeriodSeconds"`
+				Containers                    []struct {
+					Args  []string
+					Env   []struct{ Name, Value string }
+					Ports []struct {
+						ContainerPort int `yaml:"containerPort"`
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestKubernetesExample(t *testing.T) {
+	decoder := yaml.NewDecoder(strings.NewReader(read(t, "kubernetes.yaml")))
+	objects := map[string]kubernetesObject{}
+	for {
+		var o kubernetesObject
+		if err := decoder.Decode(&o); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		objects[o.Kind] = o
+	}
+	set, service := objects["StatefulSet"], objects["Service"]
+	if len(set.Spec.Template.Spec.Containers) != 1 || set.Spec.ServiceName != service.Metadata.Name {
+		t.Fatalf("the StatefulSet %+v does not belong to the service %+v", set.Metadata, service.Metadata)
+	}
+	container := set.Spec.Template.Spec.Containers[0]
+	expand := strings.NewReplacer("$(POD_NAME)", set.Metadata.Name+"-0", "$(POD_INDEX)", "0").Replace
+	var args []string
+	for _, a := range container.Args {
+		args = append(args, expand(a))
+	}
+	for _, e := range container.Env {
+		if strings.HasPrefix(e.Name, config.EnvPrefix+"_") {
+			flagOfEnv(t, e.Name)
+			flag := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(e.Name, config.EnvPrefix+"_"), "_", "-"))
+			args = append(args, "--"+flag+"="+expand(e.Value))
+		}
+	}
+	c := parsed(t, args)
+	effective, err := c.Serve.Check()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := set.Metadata.Name + "-0." + service.Metadata.Name + "." + set.Metadata.Namespace + ".svc"; effective.AdvertiseHost != want {
+		t.Errorf("it advertises %q; the name of the pod is %q", effective.AdvertiseHost, want)
+	}
+	if c.Serve.NodeID != 1000000 {
+		t.Errorf("the first replica's node id is %d", c.Serve.NodeID)
+	}
+	if grace := set.Spec.Template.Spec.TerminationGracePeriodSeconds; float64(grace) <= c.Serve.ShutdownTimeout.Seconds() {
+		t.Errorf("it is killed after %d s; a stop may take %v", grace, c.Serve.ShutdownTimeout)
+	}
+	var served, opened []int
+	for _, p := range service.Spec.Ports {
+		served = append(served, p.Port)
+	}
+	for _, p := range container.Ports {
+		opened = append(opened, p.ContainerPort)
+	}
+	want := []int{9292, effective.BrokerPortBase, effective.BrokerPortBase + 1, effective.BrokerPortBase + 2, 9291}
+	if !slices.Equal(served, want) || !slices.Equal(opened, want) {
+		t.Errorf("ports of the service %v, of the container %v, want %v", served, opened, want)
+	}
+}
