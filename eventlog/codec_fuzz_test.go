@@ -192,12 +192,21 @@ func genValue(t *rapid.T, typ Type) Value {
 		return &Ownership{OwnershipFormat, genInt32(t), genText(t), genInt64(t), genInt16(t), genInt64(t), rapid.Bool().Draw(t, "released"), genText(t), genText(t)}
 	case TypeDescriptionRefusal:
 		return &DescriptionRefusal{DescriptionRefusalFormat, genInt32(t), genText(t), genText(t), genText(t), genInt64(t)}
+	case TypeGroupConfig:
+		configs := map[string]string{}
+		for _, name := range genList(genText).Draw(t, "names") {
+			configs[name] = genText(t)
+		}
+		if len(configs) == 0 {
+			configs = nil
+		}
+		return &GroupConfig{GroupConfigFormat, configs}
 	}
 	panic(typ)
 }
 
 func genRecord(t *rapid.T) Record {
-	typ := rapid.SampledFrom([]Type{0, 1, 2, 17, 19, 20, 21, 22, 23, TypeOwnership, TypeDescriptionRefusal}).Draw(t, "type")
+	typ := rapid.SampledFrom([]Type{0, 1, 2, 17, 19, 20, 21, 22, 23, TypeOwnership, TypeDescriptionRefusal, TypeGroupConfig}).Draw(t, "type")
 	k := Key{Type: typ}
 	switch typ.shape() {
 	case shapeGroup:

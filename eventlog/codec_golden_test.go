@@ -214,6 +214,7 @@ func TestJSONOfWhatDumpLogDoesNotPrint(t *testing.T) {
 		{vectors[12].record, `{"key":{"type":"1","data":{"group":"app","topic":"in","partition":1}},"payload":{"version":"1","data":{"offset":42,"metadata":"m","commitTimestamp":1000000,"expireTimestamp":2000000}}}`},
 		{Record{Key{Type: TypeLegacyOffsetCommit, Group: "<&>"}, &OffsetCommit{Offset: 1, LeaderEpoch: -1, ExpireTimestamp: -1}}, `{"key":{"type":"0","data":{"group":"<&>","topic":"","partition":0}},"payload":{"version":"0","data":{"offset":1,"metadata":"","commitTimestamp":0}}}`},
 		{Record{Key{Type: TypeOwnership}, &Ownership{Format: 1, NodeID: 7, Address: "h:1", Claim: -1}}, `{"key":{"type":"32000","data":{}},"payload":{"version":"1","data":{"format":1,"nodeId":7,"address":"h:1","producerId":0,"producerEpoch":0,"claim":-1,"released":false,"instance":"","logId":""}}}`},
+		{Record{Key{Type: TypeGroupConfig, Group: "g"}, &GroupConfig{1, map[string]string{"b": "2", "a": "1"}}}, `{"key":{"type":"32001","data":{"groupId":"g"}},"payload":{"version":"1","data":{"format":1,"configs":{"a":"1","b":"2"}}}}`},
 		{Record{Key: Key{Type: TypeClassicGroup, Group: "g"}}, `{"key":{"type":"2","data":{"group":"g"}},"payload":null}`},
 	} {
 		got, err := JSON(c.r)

@@ -13,7 +13,7 @@ import "fmt"
 //	0, 1            group string, topic string, partition int32
 //	2, 17, 20, 23   group string
 //	19, 21, 22      group string, member string
-//	32002           group string
+//	32001, 32002    group string
 //	32000           none: one ownership record per partition of the log
 
 // keyShape says which fields a type's key has.
@@ -31,7 +31,7 @@ func (t Type) shape() keyShape {
 	switch t {
 	case TypeLegacyOffsetCommit, TypeOffsetCommit:
 		return shapeOffset
-	case TypeClassicGroup, TypeGroup, TypeTargetAssignment, TypeTopology, TypeDescriptionRefusal:
+	case TypeClassicGroup, TypeGroup, TypeTargetAssignment, TypeTopology, TypeGroupConfig, TypeDescriptionRefusal:
 		return shapeGroup
 	case TypeMember, TypeTargetAssignmentMember, TypeCurrentMemberAssignment:
 		return shapeMember

@@ -15,6 +15,7 @@ import "fmt"
 //	2       0–4             3
 //	17–23   0               0
 //	32000   JSON, format 1  JSON, format 1
+//	32001   JSON, format 1  JSON, format 1
 //	32002   JSON, format 1  JSON, format 1
 //
 // Flexible forms: string and array lengths are uvarint(n+1) with 0 for null, and each struct ends with a tag section:
@@ -38,6 +39,8 @@ func DecodeValue(t Type, b []byte) (Value, error) {
 		return decodeJSON(b, OwnershipFormat, &Ownership{Claim: -1})
 	case TypeDescriptionRefusal:
 		return decodeJSON(b, DescriptionRefusalFormat, &DescriptionRefusal{})
+	case TypeGroupConfig:
+		return decodeJSON(b, GroupConfigFormat, &GroupConfig{})
 	}
 	if t.shape() == shapeUnknown {
 		return nil, fmt.Errorf("%w %d", ErrUnknownType, int16(t))
@@ -106,6 +109,9 @@ func (w *writer) value(v Value) {
 	case *DescriptionRefusal:
 		o := *v
 		w.json(&o, &o.Format, DescriptionRefusalFormat)
+	case *GroupConfig:
+		o := *v
+		w.json(&o, &o.Format, GroupConfigFormat)
 	default:
 		w.err = fmt.Errorf("%w: %T is no value of ours", ErrUnencodable, v)
 	}

@@ -61,6 +61,9 @@ var vectors = []struct {
 	{"refusal of a topology description", "7d020003617070", hex.EncodeToString([]byte(
 		`{"format":1,"topologyEpoch":2,"plugin":"http","member":"m1","reason":"too \"large\"","timestamp":1000000}`)),
 		Record{Key{Type: TypeDescriptionRefusal, Group: "app"}, &DescriptionRefusal{1, 2, "http", "m1", `too "large"`, 1000000}}},
+	{"configuration of a group", "7d010003617070", hex.EncodeToString([]byte(
+		`{"format":1,"configs":{"streams.num.standby.replicas":"1","streams.session.timeout.ms":"50000"}}`)),
+		Record{Key{Type: TypeGroupConfig, Group: "app"}, &GroupConfig{1, map[string]string{"streams.session.timeout.ms": "50000", "streams.num.standby.replicas": "1"}}}},
 }
 
 var offsetKey = Key{Type: TypeOffsetCommit, Group: "app", Topic: "in", Partition: 1}
@@ -144,6 +147,7 @@ func TestOlderVersionsAreRead(t *testing.T) {
 				Standby:                 []TaskIDs{{"1", []int32{0}, nil}},
 				ActivePendingRevocation: []TaskIDs{{"2", []int32{0, 1}, []int32{2, 2}}, {"3", []int32{0}, []int32{2}}},
 			}},
+		{"configuration with a field more", TypeGroupConfig, hex.EncodeToString([]byte(`{"format":1,"by":"ann","configs":{"a":"b"}}`)), &GroupConfig{1, map[string]string{"a": "b"}}},
 		{"ownership with a field more", TypeOwnership, hex.EncodeToString([]byte(`{"format":1,"nodeId":4,"zone":{"a":[]}}`)), &Ownership{Format: 1, NodeID: 4, Claim: -1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -234,6 +238,9 @@ func TestBadValues(t *testing.T) {
 		{"tagged field beyond the end", TypeGroup, "0000" + "00000003" + "0000000000000001" + "01" + "097f", ErrCorrupt},
 		{"more tags than bytes", TypeGroup, "0000" + "00000003" + "0000000000000001" + "ffffffff0f", ErrCorrupt},
 		{"no tag section", TypeGroup, "0000" + "00000003" + "0000000000000001", ErrCorrupt},
+		{"configuration of format 2", TypeGroupConfig, hex.EncodeToString([]byte(`{"format":2,"configs":[]}`)), ErrUnknownVersion},
+		{"configuration without format", TypeGroupConfig, hex.EncodeToString([]byte(`{"configs":{}}`)), ErrCorrupt},
+		{"configuration of wrong types", TypeGroupConfig, hex.EncodeToString([]byte(`{"format":1,"configs":{"a":7}}`)), ErrCorrupt},
 		{"ownership of format 2", TypeOwnership, hex.EncodeToString([]byte(`{"format":2,"nodeId":"now a string"}`)), ErrUnknownVersion},
 		{"refusal of format 2", TypeDescriptionRefusal, hex.EncodeToString([]byte(`{"format":2}`)), ErrUnknownVersion},
 		{"refusal that isn't an object", TypeDescriptionRefusal, "0000", ErrCorrupt},

@@ -17,6 +17,7 @@ const (
 	TypeCurrentMemberAssignment Type = 22
 	TypeTopology                Type = 23
 	TypeOwnership               Type = 32000 // ours: who owns the partition
+	TypeGroupConfig             Type = 32001 // ours: the configuration of a group; Kafka keeps it with the controller
 	// TypeDescriptionRefusal says why the plugin refused a topology description for good: Kafka's record of type 17 has only its epoch.
 	TypeDescriptionRefusal Type = 32002
 )
@@ -217,6 +218,17 @@ type DescriptionRefusal struct {
 	Timestamp     int64  `json:"timestamp"` // ms since 1970
 }
 
+// GroupConfigFormat is the newest format of GroupConfig that this program reads and writes; a reader refuses a newer one.
+const GroupConfigFormat = 1
+
+// GroupConfig is the value of TypeGroupConfig, encoded as JSON: what was configured for one group (resource type GROUP of
+// IncrementalAlterConfigs), by Kafka's names, as it was written. It outlives the group, and may be there before it. An empty one is
+// not written: a tombstone is.
+type GroupConfig struct {
+	Format  int               `json:"format"`
+	Configs map[string]string `json:"configs"`
+}
+
 func (*OffsetCommit) Type() Type            { return TypeOffsetCommit }
 func (*ClassicGroup) Type() Type            { return TypeClassicGroup }
 func (*Group) Type() Type                   { return TypeGroup }
@@ -227,6 +239,7 @@ func (*CurrentMemberAssignment) Type() Type { return TypeCurrentMemberAssignment
 func (*Topology) Type() Type                { return TypeTopology }
 func (*Ownership) Type() Type               { return TypeOwnership }
 func (*DescriptionRefusal) Type() Type      { return TypeDescriptionRefusal }
+func (*GroupConfig) Type() Type             { return TypeGroupConfig }
 
 // Raw is an encoded record; a nil Value is a tombstone.
 type Raw struct{ Key, Value []byte }
@@ -255,6 +268,8 @@ func (t Type) String() string {
 		return "Ownership"
 	case TypeDescriptionRefusal:
 		return "TopologyDescriptionRefusal"
+	case TypeGroupConfig:
+		return "GroupConfig"
 	}
 	return fmt.Sprintf("Type(%d)", int16(t))
 }

@@ -108,6 +108,8 @@ func valueText(t Type, v Value) (version int, data any) {
 		return OwnershipFormat, v
 	case *DescriptionRefusal:
 		return DescriptionRefusalFormat, v
+	case *GroupConfig:
+		return GroupConfigFormat, v
 	}
 	return 0, nil // TryEncode has refused it
 }

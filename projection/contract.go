@@ -21,7 +21,8 @@ type Reader interface {
 	Err(p int32) error
 
 	// Group returns the records of a streams group in the order in which hydration applies them (types 23, 17, 19, 22,
-	// 21, 20, 32002; within a type by member id); nothing where the group is unknown.
+	// 21, 20, 32002, 32001; within a type by member id); nothing where the group is unknown. One that does not exist may have a
+	// configuration.
 	Group(p int32, group string) ([]Stored, error)
 	// HasGroup says that a type-17 record of the group is there.
 	HasGroup(p int32, group string) (bool, error)
@@ -31,6 +32,10 @@ type Reader interface {
 	GroupsWithMembers(p int32, f func(group string) bool) error
 	// GroupsOfTopic does the same for groups whose topology names the topic.
 	GroupsOfTopic(p int32, topic string, f func(group string) bool) error
+	// GroupConfig returns what was configured for a group (type 32001), nothing where nothing was. The map must not be modified.
+	GroupConfig(p int32, group string) (map[string]string, error)
+	// GroupsWithConfig calls f with each group that has a configuration, ascending by id, until f returns false.
+	GroupsWithConfig(p int32, f func(group string) bool) error
 	// Offset returns the committed offset of a partition.
 	Offset(p int32, group, topic string, partition int32) (Stored, bool, error)
 	// Offsets calls f with each committed offset of the group, ascending by topic and partition, until f returns false.

@@ -8,7 +8,7 @@ import (
 )
 
 // storeFormat is the version of the layout below. A store of another version is thrown away.
-const storeFormat = 1
+const storeFormat = 2
 
 // Keys. All of one partition's stand between two fixed keys, so that forgetting a partition is one range deletion.
 // Strings are escaped (0x00 becomes 0x00 0xff, the end is 0x00 0x01), which keeps their order; numbers are big endian.
@@ -21,6 +21,7 @@ const storeFormat = 1
 //	01 p:int32 'g' group                                 record of type 17
 //	01 p:int32 'm' group member                          record of type 19; their groups are the groups with members
 //	01 p:int32 'r' group rank:int8 [member]              record of type 23 (rank 1), 22 (2), 21 (3), 20 (4), 2 (5), 32002 (7)
+//	01 p:int32 'c' group                                 record of type 32001
 //	01 p:int32 'o' group topic partition:int32           record of type 1; one of type 0 is kept as type 1
 //	01 p:int32 't' topic group                           empty: the group's topology names the topic
 //	01 p:int32 'x' producer:int64 group topic partition  empty: the producer has a pending offset there
@@ -41,6 +42,7 @@ const (
 	kindGroup      = 'g'
 	kindMember     = 'm'
 	kindRecord     = 'r'
+	kindConfig     = 'c'
 	kindOffset     = 'o'
 	kindTopic      = 't'
 	kindPendingOf  = 'x'
@@ -121,6 +123,8 @@ func recordKey(p int32, k eventlog.Key) key {
 		return partitionKey(p, kindGroup).str(k.Group)
 	case eventlog.TypeMember:
 		return partitionKey(p, kindMember).str(k.Group).str(k.Member)
+	case eventlog.TypeGroupConfig:
+		return partitionKey(p, kindConfig).str(k.Group)
 	case eventlog.TypeLegacyOffsetCommit, eventlog.TypeOffsetCommit:
 		return offsetKey(p, kindOffset, k)
 	}

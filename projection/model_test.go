@@ -77,6 +77,7 @@ func (m *model) apply(e eventlog.Entry) {
 var hydrationOrder = []eventlog.Type{
 	eventlog.TypeTopology, eventlog.TypeGroup, eventlog.TypeMember,
 	eventlog.TypeCurrentMemberAssignment, eventlog.TypeTargetAssignmentMember, eventlog.TypeTargetAssignment, eventlog.TypeDescriptionRefusal,
+	eventlog.TypeGroupConfig,
 }
 
 func (m *model) group(group string) []Stored {
@@ -153,6 +154,7 @@ func sameAsModel(t tester, s *Store, p int32, m *model) {
 	}
 	equal("groups", collect(func(f func(string) bool) error { return s.Groups(p, f) }), m.names(ofType(eventlog.TypeGroup)))
 	equal("groups with members", collect(func(f func(string) bool) error { return s.GroupsWithMembers(p, f) }), m.names(ofType(eventlog.TypeMember)))
+	equal("groups with a configuration", collect(func(f func(string) bool) error { return s.GroupsWithConfig(p, f) }), m.names(ofType(eventlog.TypeGroupConfig)))
 	for _, topic := range testTopics {
 		equal("groups of topic "+topic, collect(func(f func(string) bool) error { return s.GroupsOfTopic(p, topic, f) }), m.names(func(st Stored) bool {
 			v, ok := st.Record.Value.(*eventlog.Topology)
@@ -168,6 +170,13 @@ func sameAsModel(t tester, s *Store, p int32, m *model) {
 		must(t, err)
 		_, want := m.records[eventlog.Key{Type: eventlog.TypeGroup, Group: group}]
 		equal("has "+group, has, want)
+		configs, err := s.GroupConfig(p, group)
+		must(t, err)
+		wanted, _ := m.records[eventlog.Key{Type: eventlog.TypeGroupConfig, Group: group}].Record.Value.(*eventlog.GroupConfig)
+		if wanted == nil {
+			wanted = &eventlog.GroupConfig{}
+		}
+		equal("configuration of "+group, configs, wanted.Configs)
 
 		var offsets []Stored
 		must(t, s.Offsets(p, group, func(st Stored) bool { offsets = append(offsets, st); return true }))
@@ -264,7 +273,7 @@ func genOffsetRecord(t *rapid.T) eventlog.Record {
 }
 
 func genGroupRecord(t *rapid.T) eventlog.Record {
-	typ := draw(t, []eventlog.Type{2, 17, 19, 20, 21, 22, 23, 23, eventlog.TypeDescriptionRefusal}, "type")
+	typ := draw(t, []eventlog.Type{2, 17, 19, 20, 21, 22, 23, 23, eventlog.TypeDescriptionRefusal, eventlog.TypeGroupConfig}, "type")
 	k := eventlog.Key{Type: typ, Group: draw(t, testGroups, "group")}
 	switch typ {
 	case 19, 21, 22:
@@ -290,6 +299,8 @@ func genGroupRecord(t *rapid.T) eventlog.Record {
 		r.Value = &eventlog.CurrentMemberAssignment{MemberEpoch: n, State: eventlog.MemberStable}
 	case eventlog.TypeDescriptionRefusal:
 		r.Value = &eventlog.DescriptionRefusal{Format: 1, TopologyEpoch: n}
+	case eventlog.TypeGroupConfig:
+		r.Value = &eventlog.GroupConfig{Format: eventlog.GroupConfigFormat, Configs: map[string]string{"n": fmt.Sprint(n)}}
 	case 23:
 		st := eventlog.Subtopology{SubtopologyID: "0"}
 		topics := rapid.SliceOfN(rapid.SampledFrom(testTopics), 0, 3).Draw(t, "topics")

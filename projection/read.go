@@ -53,8 +53,8 @@ func scanWith(it *pebble.Iterator, prefix key, f func(k *keyReader, value []byte
 	return it.Error()
 }
 
-// group reads the records of a streams group in the order of hydration: the topology, the group, its members, and the
-// assignments. They are those of one moment.
+// group reads the records of a streams group in the order of hydration: the topology, the group, its members, the assignments, and
+// its configuration. They are those of one moment.
 func (v view) group(group string) (out []Stored, err error) {
 	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: partitionPrefix(v.p), UpperBound: partitionEnd(v.p)})
 	if err != nil {
@@ -101,7 +101,11 @@ func (v view) group(group string) (out []Stored, err error) {
 		out = append(records[:1:1], out...)
 		records = records[1:]
 	}
-	return append(out, records...), nil
+	out = append(out, records...)
+	err = collect(kindConfig, &out, func(k *keyReader) eventlog.Key {
+		return eventlog.Key{Type: eventlog.TypeGroupConfig, Group: k.str()}
+	})
+	return out, err
 }
 
 // names calls f with the first string of each key of a kind and prefix, once per string, ascending.
@@ -127,6 +131,23 @@ func (v view) names(prefix key, f func(string) bool) (err error) {
 		}
 	}
 	return it.Error()
+}
+
+func (v view) groupConfig(group string) (map[string]string, error) {
+	k := eventlog.Key{Type: eventlog.TypeGroupConfig, Group: group}
+	b, err := get(v.db, recordKey(v.p, k))
+	if err != nil || b == nil {
+		return nil, err
+	}
+	s, err := stored(k, b)
+	if err != nil {
+		return nil, err
+	}
+	return s.Record.Value.(*eventlog.GroupConfig).Configs, nil
+}
+
+func (v view) groupsWithConfig(f func(string) bool) error {
+	return v.names(partitionKey(v.p, kindConfig), f)
 }
 
 func (v view) groups(f func(string) bool) error { return v.names(partitionKey(v.p, kindGroup), f) }
@@ -233,6 +254,23 @@ func (s *Store) HasGroup(p int32, group string) (has bool, err error) {
 		return err
 	})
 	return has && err == nil, err
+}
+
+// GroupConfig implements Reader.
+func (s *Store) GroupConfig(p int32, group string) (configs map[string]string, err error) {
+	err = s.read(p, func(v view) error {
+		configs, err = v.groupConfig(group)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return configs, nil
+}
+
+// GroupsWithConfig implements Reader.
+func (s *Store) GroupsWithConfig(p int32, f func(group string) bool) error {
+	return s.read(p, func(v view) error { return v.groupsWithConfig(f) })
 }
 
 // Groups implements Reader.

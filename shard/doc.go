@@ -22,6 +22,7 @@
 //	verbs.go       the requests a Host takes, one short method each
 //	shard.go       the loop and its states
 //	verbs_offsets.go, verbs_description.go   of offsets; what the log says of topology descriptions
+//	verbs_config.go   the configuration of a group
 //	tenure.go      contexts that last as long as a shard serves
 //	claim.go       claiming, loading, giving up
 //	turn.go        one unit of work on the loop: apply, append, who waits for what

@@ -13,6 +13,7 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/projection"
+	"streamkeeper/shard/groupconfig"
 	"streamkeeper/shard/offsets"
 	"streamkeeper/shard/streams"
 )
@@ -45,8 +46,8 @@ type Config struct {
 	Self eventlog.Ownership
 	// Topics returns the newest snapshot of the cluster's topics.
 	Topics func() streams.Topics
-	// GroupConfig returns the effective configuration of a group; streams.DefaultConfig where nil.
-	GroupConfig func(group string) streams.Config
+	// Groups are the settings of streams groups, and what can be configured for one; Kafka's defaults where nil.
+	Groups *groupconfig.Broker
 	// Offsets are the settings of committed offsets; Now is filled in by the shard.
 	Offsets offsets.Env
 	// Descriptions says that topology descriptions are kept (KIP-1331): members are asked for them, and a group stays until
@@ -77,8 +78,8 @@ type Host struct {
 
 // New makes the shards of cfg.Log; none serves until Run.
 func New(cfg Config) *Host {
-	if cfg.GroupConfig == nil {
-		cfg.GroupConfig = func(string) streams.Config { return streams.DefaultConfig() }
+	if cfg.Groups == nil {
+		cfg.Groups = groupconfig.Default()
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

@@ -74,7 +74,7 @@ func repairable(t eventlog.Type) bool {
 	switch t {
 	case eventlog.TypeOffsetCommit, eventlog.TypeGroup, eventlog.TypeMember, eventlog.TypeTargetAssignment,
 		eventlog.TypeTargetAssignmentMember, eventlog.TypeCurrentMemberAssignment, eventlog.TypeTopology,
-		eventlog.TypeDescriptionRefusal:
+		eventlog.TypeDescriptionRefusal, eventlog.TypeGroupConfig:
 		return true
 	}
 	return false // the ownership record is written again by its owner; classic groups are not written here

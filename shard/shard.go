@@ -72,6 +72,11 @@ type group struct {
 	used       time.Time
 	broken     bool // a record of it could not be applied, or a handler panicked: to be dropped and hydrated again
 	timers     map[streams.TimerKey]*timer
+
+	// effective is what configured, the group's configuration, makes of the settings of this replica. hasConfig: it was looked at.
+	effective  streams.Config
+	configured *eventlog.GroupConfig
+	hasConfig  bool
 }
 
 // inflight is one append that is not acknowledged yet.

@@ -49,7 +49,7 @@ type turn struct {
 // env is the environment of a handler.
 func (t *turn) env(c Caller, version int16) streams.Env {
 	return streams.Env{
-		Now: t.now.UnixMilli(), Topics: t.s.host.cfg.Topics(), Config: t.s.host.cfg.GroupConfig(t.g.ID()),
+		Now: t.now.UnixMilli(), Topics: t.s.host.cfg.Topics(), Config: t.s.config(t.g),
 		APIVersion: version, ClientID: c.ClientID, ClientHost: c.ClientHost,
 	}
 }
@@ -357,6 +357,8 @@ func (s *Shard) watchMembers(t *turn, records []eventlog.Record) {
 			s.log.Info("group epoch", "group", t.g.ID(), "epoch", r.Value.(*eventlog.Group).Epoch, "state", t.g.State().String())
 		case r.Key.Type == eventlog.TypeGroup:
 			s.log.Info("group removed", "group", t.g.ID())
+		case r.Key.Type == eventlog.TypeGroupConfig:
+			s.log.Info("group configured", "group", t.g.ID(), "configs", fmt.Sprint(configsOf(t.g.Config())))
 		case r.Key.Type == eventlog.TypeMember && r.Value == nil:
 			s.log.Info("member removed", "group", t.g.ID(), "member", r.Key.Member)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/projection"
+	"streamkeeper/shard/groupconfig"
 	"streamkeeper/shard/offsets"
 	"streamkeeper/shard/streams"
 )
@@ -166,7 +167,8 @@ func (m *modelStore) Owner(p int32) (eventlog.Owner, bool) {
 
 // hydration is the order in which the records of a group are applied.
 var hydration = []eventlog.Type{eventlog.TypeTopology, eventlog.TypeGroup, eventlog.TypeMember,
-	eventlog.TypeCurrentMemberAssignment, eventlog.TypeTargetAssignmentMember, eventlog.TypeTargetAssignment, eventlog.TypeDescriptionRefusal}
+	eventlog.TypeCurrentMemberAssignment, eventlog.TypeTargetAssignmentMember, eventlog.TypeTargetAssignment, eventlog.TypeDescriptionRefusal,
+	eventlog.TypeGroupConfig}
 
 func (m *modelStore) Group(p int32, group string) ([]projection.Stored, error) {
 	m.mu.Lock()
@@ -214,6 +216,18 @@ func (m *modelStore) GroupsWithMembers(p int32, f func(string) bool) error {
 	return m.having(p, eventlog.TypeMember, f)
 }
 func (m *modelStore) GroupsOfTopic(int32, string, func(string) bool) error { return nil }
+
+func (m *modelStore) GroupConfig(p int32, group string) (map[string]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if st, ok := m.parts[p].values[eventlog.Key{Type: eventlog.TypeGroupConfig, Group: group}]; ok {
+		return st.Record.Value.(*eventlog.GroupConfig).Configs, nil
+	}
+	return nil, nil
+}
+func (m *modelStore) GroupsWithConfig(p int32, f func(string) bool) error {
+	return m.having(p, eventlog.TypeGroupConfig, f)
+}
 
 func (m *modelStore) Offset(p int32, group, topic string, partition int32) (projection.Stored, bool, error) {
 	m.mu.Lock()
@@ -354,7 +368,7 @@ func newReplicas(ctx context.Context, n int32) (log *eventlog.Fake, start func(i
 		h := New(Config{
 			Log: log, Store: store, Membership: m, Self: eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: id, Instance: string(rune('a' + id))},
 			Topics:      see,
-			GroupConfig: func(string) streams.Config { return cfg },
+			Groups:      groupconfig.Fixed(cfg),
 			Offsets:     offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: retention}, Descriptions: describes.Load(),
 			TenureEnded: func(int32) { ended.Add(1) },
 		})

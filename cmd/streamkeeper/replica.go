@@ -26,7 +26,6 @@ import (
 	"streamkeeper/projection"
 	"streamkeeper/shard"
 	"streamkeeper/shard/offsets"
-	"streamkeeper/shard/streams"
 )
 
 const (
@@ -175,10 +174,10 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 	env := offsets.Env{MetadataBytesMax: r.eff.Kafka.OffsetMetadataBytesMax, Retention: r.eff.Kafka.OffsetsRetention}
 	p.host = shard.New(shard.Config{
 		Log: p.log, Store: p.store, Membership: p.membership,
-		Self:        eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: node.ID, Address: address, Instance: instance},
-		Topics:      p.topics.Snapshot,
-		GroupConfig: func(string) streams.Config { return r.eff.Kafka.Streams },
-		Offsets:     env, Descriptions: p.describing != nil, TenureEnded: p.describing.tenureEnded(p.log.Identity().Partitions),
+		Self:    eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: node.ID, Address: address, Instance: instance},
+		Topics:  p.topics.Snapshot,
+		Groups:  r.eff.Kafka.Groups,
+		Offsets: env, Descriptions: p.describing != nil, TenureEnded: p.describing.tenureEnded(p.log.Identity().Partitions),
 		Logger: r.log, Tracer: tracer,
 	})
 	p.service = coordinator.New(coordinator.Config{
@@ -187,7 +186,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 		Foreign:        coordinator.NewUpstreamGroups(p.upstream),
 		Creator:        coordinator.UpstreamCreator{Client: p.upstream},
 		Descriptions:   p.describing.coordinator(p.host),
-		Assignor:       r.eff.Kafka.Streams.Assignor, WriteTimeout: r.eff.Kafka.OffsetsCommitTimeout, Logger: r.log,
+		Assignor:       r.eff.Kafka.Groups.Config().Assignor, WriteTimeout: r.eff.Kafka.OffsetsCommitTimeout, Logger: r.log,
 	})
 	p.cycle = cleanup.New(cleanup.Config{
 		Interval: r.eff.Kafka.OffsetsRetentionCheckEvery, Logger: r.log, Tracer: tracer,

@@ -69,7 +69,7 @@ set:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.Kafka.Streams.MaxSize != 5 || e.BrokerPortBase != 9293 || e.AdvertiseHost != "127.0.0.1" {
+	if e.Kafka.Groups.Config().MaxSize != 5 || e.BrokerPortBase != 9293 || e.AdvertiseHost != "127.0.0.1" {
 		t.Errorf("effective %+v", e)
 	}
 }

@@ -3,62 +3,28 @@ package config
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"streamkeeper/shard/streams"
+	"streamkeeper/shard/groupconfig"
 )
 
-// A Setting is one of Kafka's settings that streamkeeper understands. Names, types, defaults and bounds are those
-// of Kafka 4.4's GroupCoordinatorConfig.
-type Setting struct {
-	Name    string
-	Type    string // INT, LONG, BOOLEAN or LIST, as Kafka calls them
-	Default string
-	Min     int64 // INT and LONG: the least value
-	Doc     string
-}
-
-const noMinimum = math.MinInt64
-
 // settings is the table; kept in the order in which --help and the README list them.
-var settings = []Setting{
-	{"group.streams.session.timeout.ms", "INT", "45000", 1, "a member that was not heard of for so long is removed"},
-	{"group.streams.min.session.timeout.ms", "INT", "45000", 1, "lower bound of the session time-out"},
-	{"group.streams.max.session.timeout.ms", "INT", "60000", 1, "upper bound of the session time-out"},
-	{"group.streams.heartbeat.interval.ms", "INT", "5000", 1, "how often members are told to send heartbeats"},
-	{"group.streams.min.heartbeat.interval.ms", "INT", "5000", 1, "lower bound of the heartbeat interval"},
-	{"group.streams.max.heartbeat.interval.ms", "INT", "15000", 1, "upper bound of the heartbeat interval"},
-	{"group.streams.max.size", "INT", "2147483647", 1, "most members of one group"},
-	{"group.streams.num.standby.replicas", "INT", "0", 0, "standby tasks per stateful task"},
-	{"group.streams.max.standby.replicas", "INT", "2", 0, "upper bound of the number of standby replicas"},
-	{"group.streams.initial.rebalance.delay.ms", "INT", "3000", 0, "how long a new or emptied group waits for more members before it assigns tasks"},
-	{"group.streams.assignment.interval.ms", "INT", "1000", 0, "least time between two target assignments of a group"},
-	{"group.streams.min.assignment.interval.ms", "INT", "0", 0, "lower bound of the assignment interval"},
-	{"group.streams.max.assignment.interval.ms", "INT", "15000", 0, "upper bound of the assignment interval"},
-	{"group.streams.assignors", "LIST", "sticky", 0, "the task assignor; \"sticky\" is the only one"},
-	{"group.streams.rack.aware.assignment.tags", "LIST", "", 0, "client tags over which standby tasks are spread"},
-	{"group.streams.task.offset.interval.ms", "INT", "60000", 1, "how often members report the offsets of their tasks"},
-	{"group.streams.min.task.offset.interval.ms", "INT", "15000", 1, "lower bound of the task offset interval"},
-	{"group.streams.acceptable.recovery.lag", "LONG", "10000", 0, "lag up to which a standby counts as caught up"},
-	{"group.streams.num.warmup.replicas", "INT", "2", 0, "accepted and, as in Kafka 4.4, without effect"},
-	{"group.streams.max.warmup.replicas", "INT", "20", 0, "upper bound of the number of warm-up replicas"},
-	{"group.streams.assignor.offload.enable", "BOOLEAN", "true", 0, "accepted and, as in Kafka 4.4, without effect on streams groups"},
-	{"offsets.retention.minutes", "INT", "10080", 1, "committed offsets expire so long after their commit"},
-	{"offsets.retention.check.interval.ms", "LONG", "600000", 1, "how often expired offsets and empty groups are looked for"},
-	{"offset.metadata.max.bytes", "INT", "4096", noMinimum, "longest metadata of a committed offset"},
-	{"offsets.commit.timeout.ms", "INT", "5000", 1, "how long a write may take before the client gets a retriable error"},
-}
+var settings = append(slices.Clone(groupconfig.Settings),
+	groupconfig.Setting{Name: "offsets.retention.minutes", Type: groupconfig.Int, Default: "10080", Min: 1, Doc: "committed offsets expire so long after their commit"},
+	groupconfig.Setting{Name: "offsets.retention.check.interval.ms", Type: groupconfig.Long, Default: "600000", Min: 1, Doc: "how often expired offsets and empty groups are looked for"},
+	groupconfig.Setting{Name: "offset.metadata.max.bytes", Type: groupconfig.Int, Default: "4096", Min: groupconfig.NoMinimum, Doc: "longest metadata of a committed offset"},
+	groupconfig.Setting{Name: "offsets.commit.timeout.ms", Type: groupconfig.Int, Default: "5000", Min: 1, Doc: "how long a write may take before the client gets a retriable error"},
+)
 
 // Settings lists the settings that --set takes.
-func Settings() []Setting { return slices.Clone(settings) }
+func Settings() []groupconfig.Setting { return slices.Clone(settings) }
 
 // Kafka holds the effective values of Kafka's settings.
 type Kafka struct {
-	Streams                    streams.Config
+	Groups                     *groupconfig.Broker // of streams groups, and what can be configured for one
 	OffsetsRetention           time.Duration
 	OffsetsRetentionCheckEvery time.Duration
 	OffsetMetadataBytesMax     int
@@ -96,7 +62,11 @@ func NewKafka(values map[string]string) (Kafka, error) {
 	if err := v.check(); err != nil {
 		return Kafka{}, err
 	}
-	return v.kafka(), nil
+	groups, err := groupconfig.NewBroker(values)
+	if err != nil {
+		return Kafka{}, err // it would have been refused above
+	}
+	return v.kafka(groups), nil
 }
 
 type valuesOf struct {
@@ -104,26 +74,26 @@ type valuesOf struct {
 	number map[string]int64
 }
 
-func (v valuesOf) parse(s Setting) error {
+func (v valuesOf) parse(s groupconfig.Setting) error {
 	text := strings.TrimSpace(v.text[s.Name])
 	invalid := func(why string) error {
 		return fmt.Errorf("Invalid value %s for configuration %s: %s", text, s.Name, why) //nolint:staticcheck // Kafka's words
 	}
 	switch s.Type {
-	case "INT", "LONG":
+	case groupconfig.Int, groupconfig.Long:
 		bits := 32
-		if s.Type == "LONG" {
+		if s.Type == groupconfig.Long {
 			bits = 64
 		}
 		n, err := strconv.ParseInt(text, 10, bits)
 		if err != nil {
-			return invalid("Not a number of type " + s.Type)
+			return invalid("Not a number of type " + string(s.Type))
 		}
 		if n < s.Min {
 			return invalid(fmt.Sprintf("Value must be at least %d", s.Min))
 		}
 		v.number[s.Name] = n
-	case "BOOLEAN":
+	case groupconfig.Boolean:
 		if !strings.EqualFold(text, "true") && !strings.EqualFold(text, "false") {
 			return invalid("Expected value to be either true or false")
 		}
@@ -188,22 +158,10 @@ func (v valuesOf) list(name string) []string {
 	return parts
 }
 
-func (v valuesOf) kafka() Kafka {
+func (v valuesOf) kafka(groups *groupconfig.Broker) Kafka {
 	ms := func(name string) time.Duration { return time.Duration(v.number[name]) * time.Millisecond }
-	const p = "group.streams."
 	return Kafka{
-		Streams: streams.Config{
-			SessionTimeout:        ms(p + "session.timeout.ms"),
-			HeartbeatInterval:     ms(p + "heartbeat.interval.ms"),
-			MaxSize:               int(v.number[p+"max.size"]),
-			NumStandbyReplicas:    int(v.number[p+"num.standby.replicas"]),
-			InitialRebalanceDelay: ms(p + "initial.rebalance.delay.ms"),
-			AssignmentInterval:    ms(p + "assignment.interval.ms"),
-			TaskOffsetInterval:    ms(p + "task.offset.interval.ms"),
-			AcceptableRecoveryLag: v.number[p+"acceptable.recovery.lag"],
-			RackAwareTags:         v.list(p + "rack.aware.assignment.tags"),
-			Assignor:              v.list(p + "assignors")[0],
-		},
+		Groups:                     groups,
 		OffsetsRetention:           time.Duration(v.number["offsets.retention.minutes"]) * time.Minute,
 		OffsetsRetentionCheckEvery: ms("offsets.retention.check.interval.ms"),
 		OffsetMetadataBytesMax:     int(v.number["offset.metadata.max.bytes"]),

@@ -15,8 +15,12 @@ func TestDefaultsAreKafkas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got := k.Groups.Config(); !reflect.DeepEqual(got, streams.DefaultConfig()) {
+		t.Errorf("groups: got  %+v\nwant %+v", got, streams.DefaultConfig())
+	}
+	k.Groups = nil
 	want := Kafka{
-		Streams: streams.DefaultConfig(), OffsetsRetention: 7 * 24 * time.Hour, OffsetsRetentionCheckEvery: 10 * time.Minute,
+		OffsetsRetention: 7 * 24 * time.Hour, OffsetsRetentionCheckEvery: 10 * time.Minute,
 		OffsetMetadataBytesMax: 4096, OffsetsCommitTimeout: 5 * time.Second,
 	}
 	if !reflect.DeepEqual(k, want) {
@@ -44,12 +48,16 @@ func TestSettingsTakeEffect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	groups := streams.Config{
+		SessionTimeout: time.Minute, HeartbeatInterval: 6 * time.Second, MaxSize: 7, NumStandbyReplicas: 2,
+		AssignmentInterval: 15 * time.Second, TaskOffsetInterval: 15 * time.Second, AcceptableRecoveryLag: 9999999999,
+		RackAwareTags: []string{"zone", "rack"}, Assignor: "sticky",
+	}
+	if got := k.Groups.Config(); !reflect.DeepEqual(got, groups) {
+		t.Errorf("groups: got  %+v\nwant %+v", got, groups)
+	}
+	k.Groups = nil
 	want := Kafka{
-		Streams: streams.Config{
-			SessionTimeout: time.Minute, HeartbeatInterval: 6 * time.Second, MaxSize: 7, NumStandbyReplicas: 2,
-			AssignmentInterval: 15 * time.Second, TaskOffsetInterval: 15 * time.Second, AcceptableRecoveryLag: 9999999999,
-			RackAwareTags: []string{"zone", "rack"}, Assignor: "sticky",
-		},
 		OffsetsRetention: time.Minute, OffsetsRetentionCheckEvery: 99999999999 * time.Millisecond,
 		OffsetMetadataBytesMax: -1, OffsetsCommitTimeout: time.Millisecond,
 	}

@@ -29,6 +29,8 @@ func (g *Group) Apply(rec eventlog.Record) error {
 		return apply(g, rec, g.applyTopology, g.removeTopology)
 	case eventlog.TypeDescriptionRefusal:
 		return g.applyRefusal(rec)
+	case eventlog.TypeGroupConfig:
+		return g.applyConfig(rec)
 	}
 	return fmt.Errorf("record of type %s is not of a streams group", rec.Key.Type)
 }
@@ -47,6 +49,20 @@ func apply[V eventlog.Value](g *Group, rec eventlog.Record, set func(eventlog.Ke
 	}
 	g.exists = true
 	set(rec.Key, v)
+	return nil
+}
+
+// applyConfig does not make a group exist, and its tombstone needs none.
+func (g *Group) applyConfig(rec eventlog.Record) error {
+	if rec.Value == nil {
+		g.config = nil
+		return nil
+	}
+	v, ok := rec.Value.(*eventlog.GroupConfig)
+	if !ok {
+		return fmt.Errorf("record with a key of type %s has a value of type %s", rec.Key.Type, rec.Value.Type())
+	}
+	g.config = v
 	return nil
 }
 

@@ -31,6 +31,10 @@ type Group struct {
 	instances           map[string]string            // static members: instance id → member id; follows from members
 	refusal             *eventlog.DescriptionRefusal // type 32002; nil: none, or not known
 
+	// config is what was configured for the group (type 32001), nil where nothing was; never modified, only replaced. It is not part of
+	// the group's life: it may be there before the group and stays when the group goes, as in Kafka.
+	config *eventlog.GroupConfig
+
 	soft softState
 }
 
@@ -52,10 +56,10 @@ func NewGroup(id string) *Group {
 	return g
 }
 
-// reset forgets everything but the id.
+// reset forgets everything but the id and what was configured.
 func (g *Group) reset() {
 	*g = Group{
-		id: g.id,
+		id: g.id, config: g.config,
 		meta: eventlog.Group{
 			Epoch: firstEpoch, ValidatedTopologyEpoch: eventlog.EpochNone,
 			StoredDescriptionTopologyEpoch: eventlog.EpochNone, FailedDescriptionTopologyEpoch: eventlog.EpochNone,
@@ -70,6 +74,10 @@ func (g *Group) ID() string { return g.id }
 
 // Exists says that some record of the group was applied and its type-17 tombstone was not.
 func (g *Group) Exists() bool { return g.exists }
+
+// Config is what was configured for the group, as it was written, also where the group does not exist; nil where nothing was. It must
+// not be modified, and is another one after every change.
+func (g *Group) Config() *eventlog.GroupConfig { return g.config }
 
 // Empty says that the group has no members.
 func (g *Group) Empty() bool { return len(g.members) == 0 }

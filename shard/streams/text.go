@@ -11,10 +11,12 @@ import (
 
 // String prints the logged state, stable and complete: two groups with the same text behave the same but for soft facts.
 func (g *Group) String() string {
-	if !g.exists {
-		return "no group " + g.id + "\n"
-	}
 	var b strings.Builder
+	if !g.exists {
+		b.WriteString("no group " + g.id + "\n")
+		g.writeConfig(&b)
+		return b.String()
+	}
 	m := g.meta
 	fmt.Fprintf(&b, "group %s %s epoch=%d assignment=%d@%d hash=%d validated=%d stored=%d failed=%d configs=%v\n",
 		g.id, g.State(), m.Epoch, g.assignmentEpoch, g.assignmentTimestamp, m.MetadataHash, m.ValidatedTopologyEpoch,
@@ -40,7 +42,14 @@ func (g *Group) String() string {
 	for _, id := range slices.Sorted(maps.Keys(g.targets)) {
 		fmt.Fprintf(&b, "target %s %s\n", id, g.targets[id])
 	}
+	g.writeConfig(&b)
 	return b.String()
+}
+
+func (g *Group) writeConfig(b *strings.Builder) {
+	if g.config != nil {
+		fmt.Fprintf(b, "configured %v\n", g.config.Configs) // maps print in the order of their keys
+	}
 }
 
 func metaText(m *eventlog.Member) string {

@@ -20,13 +20,14 @@ var arrows = []struct {
 	{"projection/...", []string{"eventlog/..."}},
 	{"shard/streams", []string{"eventlog", "shard/assignor"}},
 	{"shard/offsets", []string{"eventlog"}},
+	{"shard/groupconfig", []string{"eventlog", "shard/streams"}},
 	{"shard/assignor", nil},
 	{"shard/...", []string{"shard/...", "projection/...", "eventlog/...", "plugin/..."}},
 	{"cleanup/...", []string{"shard/...", "projection/...", "eventlog/...", "plugin/..."}},
 	{"client/...", []string{"client/..."}},
 	{"internal/coordinator/...", []string{"shard/...", "projection/...", "eventlog/...", "plugin/...", "cleanup/..."}},
 	{"internal/gateway/...", []string{"internal/coordinator/...", "internal/gateway/..."}},
-	{"internal/config", []string{"shard/streams"}},      // the defaults of group settings
+	{"internal/config", []string{"shard/groupconfig"}},  // the settings of groups
 	{"internal/inspect", []string{"eventlog"}},          // reads the log over the network, for the commands
 	{"internal/admin", []string{"internal/inspect"}},    // what the commands ask a cluster
 	{"internal/embedded", []string{"internal/inspect"}}, // the log of dev
@@ -40,7 +41,7 @@ var leaves = []string{"internal/limits", "internal/telemetry", "internal/wire"}
 
 // pure packages are state machines: given the same state, request and time they return the same records, on every
 // machine and on replay (design decision D1).
-var pure = []string{"shard/streams", "shard/offsets", "shard/assignor"}
+var pure = []string{"shard/streams", "shard/offsets", "shard/assignor", "shard/groupconfig"}
 
 // network are packages that pure ones must not import: clock-driven, random, or talking to something.
 var network = []string{

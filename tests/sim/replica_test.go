@@ -12,6 +12,7 @@ import (
 	"streamkeeper/eventlog"
 	"streamkeeper/projection"
 	"streamkeeper/shard"
+	"streamkeeper/shard/groupconfig"
 	"streamkeeper/shard/offsets"
 	"streamkeeper/shard/streams"
 )
@@ -87,10 +88,10 @@ func (r *replica) start() {
 			Format: eventlog.OwnershipFormat, NodeID: r.node, Address: fmt.Sprintf("r%d:9292", r.node),
 			Instance: fmt.Sprintf("%d.%d", r.node, r.life),
 		},
-		Topics:      func() streams.Topics { return w.topics },
-		GroupConfig: func(string) streams.Config { return w.config },
-		Offsets:     offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: offsets.RetentionDefault},
-		Logger:      w.logger("host", r.node),
+		Topics:  func() streams.Topics { return w.topics },
+		Groups:  groupconfig.Fixed(w.config),
+		Offsets: offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: offsets.RetentionDefault},
+		Logger:  w.logger("host", r.node),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
