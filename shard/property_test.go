@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/shard/groupconfig"
 	"streamkeeper/shard/streams"
 )
 
@@ -132,12 +133,19 @@ func drive(rt *rapid.T, log *eventlog.Fake, r *node) {
 			why := eventlog.DescriptionRefusal{Reason: rapid.SampledFrom([]string{"too odd", "too large"}).Draw(rt, "reason")}
 			_ = r.PushRefused(context.Background(), rapid.SampledFrom(groupNames).Draw(rt, "group"), why)
 		},
+		"configure": func(rt *rapid.T) {
+			c := groupconfig.Change{Name: "streams.num.standby.replicas", Value: rapid.SampledFrom([]string{"0", "1", "2", "3"}).Draw(rt, "standbys")}
+			if rapid.Bool().Draw(rt, "delete") {
+				c.Op = groupconfig.Delete
+			}
+			_ = r.alter(rapid.SampledFrom(groupNames).Draw(rt, "group"), false, c)
+		},
 		"lose ack":    func(*rapid.T) { log.LoseAck(0) },
 		"drop append": func(*rapid.T) { log.DropAppend(0) },
 		"compact":     func(rt *rapid.T) { log.CompactBefore(0, r.store.Applied(0), false) },
 	}
 	for range rapid.IntRange(5, 60).Draw(rt, "steps") {
-		names := []string{"join", "join", "beat", "beat", "beat", "beat", "leave", "commit", "wait", "refuse", "delete", "expire", "lose ack", "drop append", "compact"}
+		names := []string{"join", "join", "beat", "beat", "beat", "beat", "leave", "commit", "wait", "refuse", "delete", "expire", "configure", "lose ack", "drop append", "compact"}
 		actions[rapid.SampledFrom(names).Draw(rt, "action")](rt)
 		if !r.Owns(0) {
 			r.awaitServing(rt)

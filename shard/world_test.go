@@ -367,9 +367,9 @@ func newReplicas(ctx context.Context, n int32) (log *eventlog.Fake, start func(i
 		ended := new(atomic.Int64)
 		h := New(Config{
 			Log: log, Store: store, Membership: m, Self: eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: id, Instance: string(rune('a' + id))},
-			Topics:      see,
-			Groups:      groupconfig.Fixed(cfg),
-			Offsets:     offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: retention}, Descriptions: describes.Load(),
+			Topics:  see,
+			Groups:  groupconfig.Fixed(cfg),
+			Offsets: offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: retention}, Descriptions: describes.Load(),
 			TenureEnded: func(int32) { ended.Add(1) },
 		})
 		ctx, cancel := context.WithCancel(ctx)
