@@ -26,6 +26,8 @@ const (
 	// topicAbsentFor is how long "there is no such topic" is believed: a topic made just before the application starts must be
 	// seen by its first heartbeats, and an application that asks for a missing one must not cost a request per heartbeat.
 	topicAbsentFor = time.Second
+	// topicAbsentMax bounds the missing topics that are asked for in between, one request a second; the others wait for the next poll.
+	topicAbsentMax = topicNamesPerRequest
 	// topicIdleFor is how long a topic that no group needs is remembered after its last use.
 	topicIdleFor = 5 * time.Minute
 	// topicsMax bounds the memory of topics that no group needs; beyond it the longest unused go first.
@@ -217,12 +219,21 @@ func (t *Topics) LookupID(id [16]byte) (streams.Topic, bool) {
 func (t *Topics) Run(ctx context.Context) {
 	timer := time.NewTimer(t.cfg.Interval)
 	defer timer.Stop()
+	absent := time.NewTicker(topicAbsentFor)
+	defer absent.Stop()
 	failing := false
 	for {
 		var names []string
 		select {
 		case <-ctx.Done():
 			return
+		case <-absent.C:
+			// Kafka Streams gives up when its topics are missing for two heartbeat intervals, and those may be shorter than a poll. An error
+			// is told by the poll.
+			if missing := t.awaited(); len(missing) > 0 {
+				_ = t.fetch(ctx, missing, nil)
+			}
+			continue
 		case <-t.kick:
 			round := t.take()
 			round.err = t.fetch(ctx, slices.Sorted(maps.Keys(round.names)), slices.Collect(maps.Keys(round.ids)))
@@ -250,6 +261,19 @@ func (t *Topics) take() *topicRound {
 	round := t.next
 	t.next = newTopicRound()
 	return round
+}
+
+// awaited are topics that groups need and the cluster did not know.
+func (t *Topics) awaited() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var names []string
+	for name, e := range t.entries {
+		if e.pins > 0 && !e.exists && len(names) < topicAbsentMax {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // due forgets what nobody used for long and lists the rest.

@@ -185,6 +185,30 @@ func TestAbsentTopicIsSeenSoonAfterItIsMade(t *testing.T) {
 	})
 }
 
+// A group that waits for a topic is told of it before a client with short heartbeats gives up: sooner than by the poll.
+func TestAwaitedTopicIsSeenWithinASecond(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *metadata, topics *Topics) {
+		if err := topics.Ensure(t.Context(), []string{"in", "unwanted"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		topics.Pin(time.Now(), "g", 1, []string{"in"})
+		m.topic("in", 1, 1)
+		m.topic("unwanted", 2, 1)
+		time.Sleep(topicAbsentFor + time.Millisecond)
+		if _, ok := topics.Lookup("in"); !ok {
+			t.Error("the topic is not seen")
+		}
+		if _, ok := topics.Lookup("unwanted"); ok {
+			t.Error("a topic that no group needs was asked for in between")
+		}
+		asked := len(m.asked)
+		time.Sleep(topicAbsentFor)
+		if got := m.asked[asked:]; len(got) > 0 {
+			t.Errorf("asked again in between although nothing is missing: %v", got)
+		}
+	})
+}
+
 func TestTopicsByID(t *testing.T) {
 	for _, version := range []int16{13, 9} {
 		inBubble(t, func(t *testing.T, m *metadata, topics *Topics) {

@@ -16,6 +16,8 @@ import (
 const (
 	V44  = "4.4.0" // the version whose behaviour streamkeeper has
 	V391 = "3.9.1" // the newest that knows nothing of streams groups, not even their names
+	V42  = "4.2.0" // the first whose clients have streams groups
+	V43  = "4.3.0" // the last whose clients know nothing of topology descriptions
 )
 
 // mavenTimeout is generous: the first download is about 130 MB per version.

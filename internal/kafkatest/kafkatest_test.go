@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
 // TestFetch downloads and compiles what tests need. The Makefile runs it first.
 func TestFetch(t *testing.T) {
-	for _, v := range []string{V44, V391} {
+	for _, v := range []string{V44, V43, V42, V391} {
 		cp := Jars(t, v)
 		if _, err := os.Stat(filepath.Join(filepath.Dir(cp), "kafka_2.13-"+v+".jar")); err != nil {
 			t.Error(err)

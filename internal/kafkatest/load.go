@@ -2,8 +2,10 @@ package kafkatest
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,11 +25,12 @@ const loadKeys = 97
 // of a broker or gateway in a test.
 const loadFlushTimeout = 90 * time.Second
 
-// Load writes records with the numbers 0, 1, 2, … as values to a topic. What it counts as sent is acknowledged.
+// Load writes records with the numbers 0, 1, 2, … as values to a topic, or with words that repeat. What it counts as sent is acknowledged.
 type Load struct {
 	tb    testing.TB
 	cl    *kgo.Client
 	topic string
+	words int // 0 for numbers
 
 	mu   sync.Mutex
 	next int
@@ -43,6 +46,7 @@ func NewLoad(tb testing.TB, bootstrap, topic string) *Load {
 		kgo.SeedBrokers(splitAddrs(bootstrap)...), kgo.ClientID("test-load"), kgo.DefaultProduceTopic(topic),
 		kgo.ProducerLinger(0), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
 		kgo.MetadataMinAge(100*time.Millisecond), // a test that restarts brokers shouldn't wait for the client
+		kgo.UnknownTopicRetries(100),             // a topic that was just made is not known everywhere at once
 	)
 	if err != nil {
 		tb.Fatal(err)
@@ -51,12 +55,36 @@ func NewLoad(tb testing.TB, bootstrap, topic string) *Load {
 	return &Load{tb: tb, cl: cl, topic: topic}
 }
 
+// NewWords makes a writer whose values are one word after the other of so many, to be counted.
+func NewWords(tb testing.TB, bootstrap, topic string, words int) *Load {
+	tb.Helper()
+	l := NewLoad(tb, bootstrap, topic)
+	l.words = words
+	return l
+}
+
+func (l *Load) value(n int) string {
+	if l.words == 0 {
+		return strconv.Itoa(n)
+	}
+	return "word" + strconv.Itoa(n%l.words)
+}
+
+// Counts says how often each value was handed over so far.
+func (l *Load) Counts() map[string]uint64 {
+	counts := make(map[string]uint64)
+	for n := range l.Sent() {
+		counts[l.value(n)]++
+	}
+	return counts
+}
+
 func (l *Load) produce() {
 	l.mu.Lock()
 	n := l.next
 	l.next++
 	l.mu.Unlock()
-	r := &kgo.Record{Key: []byte("k" + strconv.Itoa(n%loadKeys)), Value: []byte(strconv.Itoa(n))}
+	r := &kgo.Record{Key: []byte("k" + strconv.Itoa(n%loadKeys)), Value: []byte(l.value(n))}
 	l.cl.Produce(context.Background(), r, func(r *kgo.Record, err error) {
 		if err != nil {
 			l.mu.Lock()
@@ -244,6 +272,55 @@ func (s *Sink) WaitAll(n int, timeout time.Duration) (duplicates int) {
 		}
 		time.Sleep(pollInterval) // see pollInterval
 	}
+}
+
+// WaitCounts waits until the last value of each key is its count, as an application writes them. It fails the test when that is not so
+// after the time-out, and at once when one is higher: the counts must be final, and records counted twice are a failure.
+func (s *Sink) WaitCounts(want map[string]uint64, timeout time.Duration) {
+	s.tb.Helper()
+	deadline := time.Now().Add(timeout)
+	for {
+		wrong, err := s.miscounted(want)
+		if err != nil {
+			s.tb.Fatal(err)
+		}
+		if len(wrong) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.tb.Fatalf("%d of %d counts in %s are wrong after %s: %v … (written by %v)",
+				len(wrong), len(want), s.topic, timeout, wrong[:min(len(wrong), lostShown)], s.WritersSince(0))
+		}
+		time.Sleep(pollInterval) // see pollInterval
+	}
+}
+
+func (s *Sink) miscounted(want map[string]uint64) (wrong []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil, s.err
+	}
+	got := make(map[string]uint64)
+	for _, r := range s.all { // a key has one partition, whose records come in their order
+		if len(r.Value) != 8 {
+			return nil, fmt.Errorf("%s-%d@%d has a value that is no count: %q", s.topic, r.Partition, r.Offset, r.Value)
+		}
+		got[r.Key] = binary.BigEndian.Uint64(r.Value)
+	}
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if got[key] > want[key] {
+			return nil, fmt.Errorf("%s was counted %d times in %s, and came %d times", key, got[key], s.topic, want[key])
+		}
+		if got[key] != want[key] {
+			wrong = append(wrong, fmt.Sprintf("%s %d, want %d", key, got[key], want[key]))
+		}
+		delete(got, key)
+	}
+	for key := range got {
+		return nil, fmt.Errorf("%s was counted in %s and never came", key, s.topic)
+	}
+	return wrong, nil
 }
 
 func (s *Sink) compare(n int) (missing []int, duplicates int, err error) {

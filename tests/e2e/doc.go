@@ -14,6 +14,10 @@
 //	dumplog_test.go   kafka-dump-log reads the record log
 //	replicas_test.go  two replicas: sharing, leading clients, takeover, a replica that was paused
 //	stateful_test.go  repartition topics, stores, a windowed join: internal topics made, state restored, all deleted
+//	apps_test.go           real applications of many kinds, in Kafka and through streamkeeper: what their stories share
+//	apps_scale_test.go     1, 3, 1 instances, restarts, crashes, slow, paused and clinging members: no task has two owners
+//	apps_state_test.go     a global table, 12 and 100 subtopologies, endpoints of interactive queries, static members
+//	apps_versions_test.go  applications of Kafka Streams 4.2 and 4.3
 //	topics_test.go    internal topics that can't be made, and that are made anew
 //	topology_test.go  topology descriptions: asked for, pushed, printed, deleted, lost
 //	upstream_test.go  the cluster goes away and comes back, or is down at start

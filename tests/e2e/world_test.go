@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -8,7 +9,14 @@ import (
 	"streamkeeper/internal/kafkatest"
 )
 
-func TestMain(m *testing.M) { os.Exit(kafkatest.Main(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// Subtests that run side by side mostly wait for sessions to end; by default there would be no more of them than processors.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
+	os.Exit(kafkatest.Main(m))
+}
 
 // settings make groups quick enough for tests, for Kafka's coordinator and ours alike. Six seconds is the shortest
 // session time-out that still survives a machine that is busy for a while.
