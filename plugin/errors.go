@@ -91,8 +91,8 @@ var (
 // textFailed is what Kafka tells a client of a plugin that throws or returns no future.
 const textFailed = "Topology description plugin failed."
 
-// MessageBytesMax bounds what a plugin's error may tell a client and the log. Java refuses to encode a string above 32,767 bytes,
-// so a longer one would cost the client its answer; and nobody reads more than some lines.
+// MessageBytesMax bounds what a plugin's error may tell a client and the log. Kafka can't encode a string above 32,767 bytes and answers
+// UNKNOWN_SERVER_ERROR without a text where a plugin has a longer one; and nobody reads more than some lines.
 const MessageBytesMax = 2048
 
 // messageOf is the error's text, cut. An error may come from anywhere: a nil pointer in an error interface panics when it is asked.

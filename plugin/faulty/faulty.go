@@ -15,7 +15,7 @@ import (
 const (
 	// LateAfter is how long a late future takes: long enough that another request comes in between.
 	LateAfter = 300 * time.Millisecond
-	// LargeBytes is the length of a large text, above the 32,767 bytes that Kafka can put into an answer.
+	// LargeBytes is the length of a large text, above the 32,767 bytes that Kafka can encode.
 	LargeBytes = 40_000
 )
 

@@ -7,4 +7,9 @@ import "testing"
 func TestAgainstABroker(t *testing.T) {
 	w := newWorld(t)
 	t.Run("Push", func(t *testing.T) { pushStories(t, w) })
+	t.Run("Solicitation", func(t *testing.T) { solicitStories(t, w) })
+	t.Run("Describe", func(t *testing.T) { describeStories(t, w) })
+	t.Run("Delete", func(t *testing.T) { deleteStories(t, w) })
+	t.Run("Differences", func(t *testing.T) { differences(t, w) })
+	t.Run("Random", func(t *testing.T) { randomSequences(t, w) })
 }

@@ -2,6 +2,9 @@
 // streamkeeper, both with a plugin that fails as the group id says (plugin/faulty, tests/jvm/plugin), and answers, calls of the
 // plugin and records in the log must be equal.
 //
+// What needs one of the two alone, or hours, is not here: differences on purpose in time-outs are in differences_test.go with what Kafka
+// does, the back-off and the cleanup cycle in virtual time beside Kafka's classes in tests/differential.
+//
 // File map:
 //
 //	world_test.go     both coordinators, connections to them, comparison
@@ -9,4 +12,9 @@
 //	records_test.go   the records in both logs
 //	broker_test.go    the stories, by what they are about:
 //	push_test.go      a push: refusals in order, conversion, what the plugin may do
+//	solicit_test.go   which heartbeat asks for a description
+//	describe_test.go  statuses
+//	delete_test.go    DeleteGroups
+//	differences_test.go  what we do otherwise, on purpose
+//	random_test.go    random sequences of all that: -args -sequences N, -seed N
 package kip1331

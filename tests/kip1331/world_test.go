@@ -53,9 +53,10 @@ const sourceTopic = "in"
 
 // world is both coordinators with the plugin that fails as the group id says. It is started once for all tests that use it.
 type world struct {
-	kafka  *kafkatest.Cluster
-	keeper *kafkatest.Keeper
-	groups int
+	kafka   *kafkatest.Cluster
+	keeper  *kafkatest.Keeper
+	groups  int
+	readers *readers
 }
 
 // newWorld starts both; the broker is shared with other tests of the package.
@@ -68,6 +69,12 @@ func newWorld(t *testing.T) *world {
 	for _, bootstrap := range []string{w.kafka.Bootstrap(), w.keeper.Bootstrap()} {
 		prepare(t, bootstrap)
 	}
+	t.Cleanup(func() {
+		if w.readers != nil {
+			w.readers.theirs.cl.Close()
+			w.readers.ours.cl.Close()
+		}
+	})
 	return w
 }
 
@@ -175,11 +182,17 @@ func same[R kmsg.Response](p *pair, req kmsg.Request, mask ...func(R)) R {
 		m(theirs)
 		m(ours)
 	}
+	p.compare(req, theirs, ours)
+	return theirs
+}
+
+// compare compares the answers to a request, every field.
+func (p *pair) compare(req kmsg.Request, theirs, ours kmsg.Response) {
+	p.t.Helper()
 	if a, b := pretty(theirs), pretty(ours); a != b {
 		a, b = unequal(a, b)
 		p.errorf("%T v%d differs\n--- Kafka ---\n%s\n--- streamkeeper ---\n%s", req, req.GetVersion(), a, b)
 	}
-	return theirs
 }
 
 func (p *pair) fatal(format string, args ...any) {
@@ -197,7 +210,7 @@ func compact(v any) string {
 	if err != nil {
 		panic(err)
 	}
-	const enough = 600
+	const enough = 300
 	return string(b[:min(len(b), enough)])
 }
 
