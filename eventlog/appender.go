@@ -44,6 +44,7 @@ type appender struct {
 	since    time.Time // when what is at the head of the line got there; zero: nothing is
 	attempt  int       // failed sends of under
 	last     error     // the last one's reason
+	sealedAt time.Time // when under was made
 	renewal  renewal
 	renewAt  time.Time
 }
@@ -52,6 +53,7 @@ type appender struct {
 type pending struct {
 	op       operation
 	size     int // in the batch, at most
+	came     time.Time
 	done     Done
 	barriers []Done
 	refusal  error // it is not to be sent; this is its outcome when its turn comes
@@ -95,6 +97,7 @@ func (a *appender) push(op *pending) {
 	if op.refusal != nil {
 		op.size = 0
 	}
+	op.came = time.Now()
 	a.queue = append(a.queue, op)
 	a.backlog += op.size
 	if a.backlog > BacklogBytesMax {
@@ -259,6 +262,8 @@ func (a *appender) seal() {
 	if len(ops) > 0 {
 		b.bytes = appendBatch(nil, a.current.ProducerID, a.current.ProducerEpoch, a.sequence, ops)
 		a.under = b
+		a.sealedAt = time.Now()
+		a.k.timings.Linger.Record(a.sealedAt.Sub(b.ops[0].came))
 	}
 }
 
@@ -292,6 +297,7 @@ func (p *appenderParcel) landed(offset int64, err error) {
 // acknowledged ends the batch under way well. a.mu is held.
 func (a *appender) acknowledged(offset int64) {
 	b := a.under
+	a.k.timings.Flush.Record(time.Since(a.sealedAt))
 	a.next = offset + int64(b.records)
 	a.sequence = nextSequence(a.sequence, b.records)
 	for _, op := range b.ops {

@@ -68,6 +68,7 @@ type Kafka struct {
 	leaders  *leaders
 	calls    *calls
 	fence    fenceProof
+	timings  Timings
 	sent     func(batches int) // told of every Produce request, if set: for measurements
 
 	ctx    context.Context // ends with Close

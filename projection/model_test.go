@@ -153,6 +153,13 @@ func sameAsModel(t tester, s *Store, p int32, m *model) {
 		}
 	}
 	equal("groups", collect(func(f func(string) bool) error { return s.Groups(p, f) }), m.names(ofType(eventlog.TypeGroup)))
+	groups, offsets, err := s.Counts(p)
+	must(t, err)
+	stored := int64(0)
+	for _, group := range m.names(ofType(eventlog.TypeOffsetCommit)) {
+		stored += int64(len(m.offsets(group)))
+	}
+	equal("counts", [2]int64{groups, offsets}, [2]int64{int64(len(m.names(ofType(eventlog.TypeGroup)))), stored})
 	equal("groups with members", collect(func(f func(string) bool) error { return s.GroupsWithMembers(p, f) }), m.names(ofType(eventlog.TypeMember)))
 	equal("groups with a configuration", collect(func(f func(string) bool) error { return s.GroupsWithConfig(p, f) }), m.names(ofType(eventlog.TypeGroupConfig)))
 	for _, topic := range testTopics {

@@ -150,6 +150,19 @@ func (v view) groupsWithConfig(f func(string) bool) error {
 	return v.names(partitionKey(v.p, kindConfig), f)
 }
 
+// count is the number of keys of a kind.
+func (v view) count(kind byte) (n int64, err error) {
+	prefix := partitionKey(v.p, kind)
+	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefix.after()})
+	if err != nil {
+		return 0, err
+	}
+	for valid := it.First(); valid; valid = it.Next() {
+		n++
+	}
+	return n, it.Close()
+}
+
 func (v view) groups(f func(string) bool) error { return v.names(partitionKey(v.p, kindGroup), f) }
 
 func (v view) groupsWithMembers(f func(string) bool) error {
@@ -286,6 +299,18 @@ func (s *Store) GroupsWithMembers(p int32, f func(group string) bool) error {
 // GroupsOfTopic implements Reader.
 func (s *Store) GroupsOfTopic(p int32, topic string, f func(group string) bool) error {
 	return s.read(p, func(v view) error { return v.groupsOfTopic(topic, f) })
+}
+
+// Counts returns how many streams groups and how many committed offsets the partition has, by reading their keys.
+func (s *Store) Counts(p int32) (groups, offsets int64, err error) {
+	err = s.read(p, func(v view) error {
+		if groups, err = v.count(kindGroup); err != nil {
+			return err
+		}
+		offsets, err = v.count(kindOffset)
+		return err
+	})
+	return groups, offsets, err
 }
 
 // Offset implements Reader.

@@ -54,6 +54,7 @@ func (s *Shard) otherOwner(o eventlog.Owner) {
 func (s *Shard) startClaim(pause time.Duration) {
 	s.state = claiming
 	s.run++
+	s.claimBegun = time.Now().Add(pause)
 	run := s.run
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopRun = cancel
@@ -144,11 +145,13 @@ func (s *Shard) claimed(run int64, w eventlog.Writer, err error) {
 	if err == nil {
 		s.writer = w
 		s.seq, s.acked = 0, 0
+		s.census.reset()
 		err = s.load()
 		if err != nil {
 			w.Close()
 			s.writer = nil
 			s.groups = map[string]*group{}
+			s.census.reset()
 		}
 	}
 	if err != nil {
@@ -166,6 +169,8 @@ func (s *Shard) claimed(run int64, w eventlog.Writer, err error) {
 	s.lapsed = false
 	s.beginTenure()
 	s.serving.Store(true)
+	s.host.claims.Go(s.takeCensus)
+	s.host.timings.Load.Record(time.Since(s.claimBegun))
 	s.host.stats.claims.Add(1)
 	s.host.tally.say(slog.LevelInfo, "shards serve", s.partition)
 	s.log.Debug("shard serves", "generation", w.Claim().Generation, "epoch", w.Claim().ProducerEpoch, "groups", len(s.groups))
@@ -212,6 +217,7 @@ func (s *Shard) end(err error) {
 		s.host.known.Delete(id)
 	}
 	s.groups = map[string]*group{}
+	s.census.reset()
 	s.overlay = newOverlay()
 	s.timers = timers{}
 	for i := range waiting {

@@ -34,7 +34,8 @@
 //	lease.go       the lease that the group grants; lease_linux.go, lease_other.go: its clock
 //	repair.go      void records of a replaced owner get their keys' right values written again
 //	tally.go       one log line for what many shards say
-//	stats.go       counters
+//	stats.go       counters, and how long things take
+//	census.go      how many groups there are in which state
 //
 // # Non-obvious
 //

@@ -36,6 +36,7 @@ func (s *Shard) hydrate(id string) (*group, error) {
 	}
 	g.used = s.host.cfg.Now()
 	s.groups[id] = g
+	s.recount(g)
 	if g.Exists() {
 		s.host.known.Store(id, struct{}{})
 		s.host.stats.hydrated.Add(1)
@@ -96,6 +97,7 @@ func (s *Shard) drop(id string, g *group) {
 		s.timers.remove(tm)
 	}
 	delete(s.groups, id)
+	s.uncount(g)
 	s.host.known.Delete(id)
 	s.host.stats.evicted.Add(1)
 	if g.broken && !g.Empty() {

@@ -35,6 +35,8 @@ type Store interface {
 	AtEnd(p int32) bool
 	// Restarts counts how often the partition was forgotten and read again since the process started.
 	Restarts(p int32) uint64
+	// Counts returns how many groups and how many committed offsets the partition has. It takes as long as reading their keys does.
+	Counts(p int32) (groups, offsets int64, err error)
 }
 
 // Config is what a Host is made of. Log, Store, Membership and Topics are required.
@@ -72,6 +74,8 @@ type Host struct {
 	stopping atomic.Bool
 	ended    chan struct{} // closed when Run returns
 	stats    counters
+	timings  Timings
+	counting sync.Mutex // held by whoever takes a census: one scan at a time
 	tally    tally
 	claims   sync.WaitGroup // goroutines that claim or release
 }
@@ -111,6 +115,8 @@ func (h *Host) Run(ctx context.Context) error {
 		wg.Add(1)
 		go func() { defer wg.Done(); s.loop(loops) }()
 	}
+	wg.Add(1)
+	go func() { defer wg.Done(); h.takeCensuses(loops) }()
 	err := h.cfg.Membership.Run(ctx, h)
 	h.stopping.Store(true)
 	stop()

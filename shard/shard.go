@@ -35,21 +35,22 @@ type Shard struct {
 
 	// The inbox: what other goroutines hand to the loop. Each source has its own slot, so that nothing but requests needs a bound.
 	mu       sync.Mutex
-	requests []request
+	requests []request // each with the time it came
 	events   []func(*Shard)
 	acks     []ack
 	applied  int64         // newest position of the projection
 	wake     chan struct{} // capacity 1
 	dead     bool          // the loop has ended: nothing is taken any more
 
-	state    state
-	restarts uint64 // of the projection's partition when the groups were loaded
-	wanted   bool
-	writer   eventlog.Writer
-	stopRun  context.CancelFunc // ends a claim under way
-	run      int64              // number of the claim; tells late answers of an earlier one
-	retry    time.Duration      // pause after the last failed claim
-	tenure   atomic.Pointer[tenure]
+	state      state
+	restarts   uint64 // of the projection's partition when the groups were loaded
+	wanted     bool
+	writer     eventlog.Writer
+	stopRun    context.CancelFunc // ends a claim under way
+	run        int64              // number of the claim; tells late answers of an earlier one
+	retry      time.Duration      // pause after the last failed claim
+	claimBegun time.Time          // of the claim under way, or of the last
+	tenure     atomic.Pointer[tenure]
 
 	groups   map[string]*group
 	inflight []inflight // appends without acknowledgement, in order
@@ -60,8 +61,9 @@ type Shard struct {
 	ready    []waiter // answers that only need the lease; handed out together
 	timers   timers
 	repairs  map[eventlog.Key]struct{} // void records whose keys need their right value written again
-	lapsed   bool                      // the lease was found invalid since the sessions were last started
-	looked   Instant                   // when the lease was looked at last
+	census   census
+	lapsed   bool    // the lease was found invalid since the sessions were last started
+	looked   Instant // when the lease was looked at last
 }
 
 // group is one group in memory.
@@ -71,6 +73,8 @@ type group struct {
 	lastOffset int64 // offset of its last acknowledged record; -1: none in this claim
 	used       time.Time
 	broken     bool // a record of it could not be applied, or a handler panicked: to be dropped and hydrated again
+	counted    bool // in the census, in the state that follows
+	state      streams.State
 	timers     map[streams.TimerKey]*timer
 
 	// effective is what configured, the group's configuration, makes of the settings of this replica. hasConfig: it was looked at.
@@ -97,7 +101,8 @@ type ack struct {
 
 // waiter is an answer that waits. Exactly one of its functions is called, once.
 type waiter struct {
-	write  bool // the answer rests on an append or a barrier: the lease is not asked
+	write  bool      // the answer rests on an append or a barrier: the lease is not asked
+	since  time.Time // when it began to wait for an append or a barrier; zero: it does not
 	answer func()
 	fail   func(error)
 }
@@ -117,8 +122,14 @@ func (s *Shard) loop(ctx context.Context) {
 	defer evict.Stop()
 	lease := time.NewTicker(leaseRecheck)
 	defer lease.Stop()
-	for {
+	var work func() // what the loop woke up for, besides the inbox
+	for begun := time.Now(); ; begun = time.Now() {
+		if work != nil {
+			work()
+		}
 		s.drain()
+		s.host.timings.busy.Add(int64(time.Since(begun)))
+		work = nil
 		if d, ok := s.timers.next(s.host.cfg.Now()); ok {
 			timer.Reset(d)
 		} else {
@@ -134,12 +145,11 @@ func (s *Shard) loop(ctx context.Context) {
 			return
 		case <-s.wake:
 		case <-timer.C:
-			s.fire()
+			work = s.fire
 		case <-evict.C:
-			s.evict()
+			work = s.evict
 		case <-lease.C:
-			s.watchLease()
-			s.repair()
+			work = func() { s.watchLease(); s.repair() }
 		}
 	}
 }
@@ -217,6 +227,7 @@ func (s *Shard) postOwner(o eventlog.Owner) {
 
 // submit queues a request; false: the inbox is full.
 func (s *Shard) submit(r request) bool {
+	r.came = time.Now()
 	s.mu.Lock()
 	if len(s.requests) >= inboxMax {
 		s.mu.Unlock()

@@ -19,6 +19,7 @@ import (
 type request struct {
 	ctx   context.Context
 	group string
+	came  time.Time // into the inbox
 	// run calls a pure handler on the loop. It returns what the handler decided; its answer is kept in a closure and
 	// handed out by answer, or replaced by fail.
 	run    func(t *turn) (effect, error)
@@ -57,6 +58,9 @@ func (t *turn) env(c Caller, version int16) streams.Env {
 // serve runs one request on the loop.
 func (s *Shard) serve(r *request) {
 	s.host.stats.requests.Add(1)
+	begun := time.Now()
+	s.host.timings.Queue.Record(begun.Sub(r.came))
+	defer func() { s.host.timings.Processing.Record(time.Since(begun)) }()
 	if r.ctx.Err() != nil {
 		r.fail(r.ctx.Err()) // nobody waits any more; a client that gave up sends again
 		return
@@ -166,8 +170,11 @@ func (s *Shard) finish(t *turn, eff effect, ctx context.Context, answer func(), 
 				in.offsets = append(in.offsets, s.overlay.put(r.Key, v, s.seq))
 			}
 		}
+		if len(in.offsets) < len(raws) { // commits alone change no state
+			s.recount(g)
+		}
 		s.settle(t, eff)
-		w.write = true
+		w.write, w.since = true, time.Now()
 		in.waiters = append(in.waiters, w)
 		s.append(ctx, t, raws, in)
 		if !eff.quiet {
@@ -178,12 +185,13 @@ func (s *Shard) finish(t *turn, eff effect, ctx context.Context, answer func(), 
 	s.settle(t, eff)
 	switch {
 	case eff.barrier:
-		w.write = true
+		w.write, w.since = true, time.Now()
 		s.host.stats.barriers.Add(1)
 		run := s.run
 		s.writer.Barrier(func(offset int64, err error) { s.postAck(ack{run: run, offset: offset, err: err, barrier: &w}) })
 	case g.lastSeq > s.acked:
 		in := &s.inflight[g.lastSeq-s.acked-1]
+		w.since = time.Now()
 		in.waiters = append(in.waiters, w)
 	default:
 		s.hand(w)
@@ -221,9 +229,11 @@ func (s *Shard) apply(g *group, r eventlog.Record) error {
 	}
 	if r.Key.Type == eventlog.TypeGroup {
 		if r.Value != nil {
-			s.host.known.Store(g.ID(), struct{}{})
-		} else {
-			s.host.known.Delete(g.ID())
+			if _, known := s.host.known.Swap(g.ID(), struct{}{}); !known {
+				s.census.created.Add(1)
+			}
+		} else if _, known := s.host.known.LoadAndDelete(g.ID()); known {
+			s.census.created.Add(-1)
 		}
 	}
 	return nil
@@ -307,7 +317,7 @@ func (s *Shard) prove(applied int64) {
 	keep := s.unproven[:0]
 	for _, u := range s.unproven {
 		if u.offset < applied {
-			u.w.answer()
+			s.tell(u.w)
 		} else {
 			keep = append(keep, u)
 		}
@@ -321,10 +331,18 @@ func (s *Shard) prove(applied int64) {
 // the loop has ready: reading a clock that counts suspended time is a system call.
 func (s *Shard) hand(w waiter) {
 	if w.write {
-		w.answer()
+		s.tell(w)
 		return
 	}
 	s.ready = append(s.ready, w)
+}
+
+// tell gives an answer out and measures how long it had to wait for the log (Kafka's event purgatory).
+func (s *Shard) tell(w waiter) {
+	if !w.since.IsZero() {
+		s.host.timings.Purgatory.Record(time.Since(w.since))
+	}
+	w.answer()
 }
 
 // handReady gives out what hand kept. The lease is read after the state that the answers are made of (see Lease).
@@ -336,7 +354,7 @@ func (s *Shard) handReady() {
 	for _, w := range s.ready {
 		switch {
 		case valid:
-			w.answer()
+			s.tell(w)
 		case s.wanted:
 			s.host.stats.leaseRefusals.Add(1)
 			w.fail(ErrLoading)

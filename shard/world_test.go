@@ -209,6 +209,19 @@ func (m *modelStore) HasGroup(p int32, group string) (bool, error) {
 	_, ok := m.parts[p].values[eventlog.Key{Type: eventlog.TypeGroup, Group: group}]
 	return ok, nil
 }
+func (m *modelStore) Counts(p int32) (groups, offsets int64, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k := range m.parts[p].values {
+		switch k.Type {
+		case eventlog.TypeGroup:
+			groups++
+		case eventlog.TypeOffsetCommit:
+			offsets++
+		}
+	}
+	return groups, offsets, m.err
+}
 func (m *modelStore) Groups(p int32, f func(string) bool) error {
 	return m.having(p, eventlog.TypeGroup, f)
 }

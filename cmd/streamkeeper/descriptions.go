@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 
 	"streamkeeper/cleanup"
 	"streamkeeper/eventlog"
@@ -81,25 +80,19 @@ func (d *describing) tenureEnded(partitions int32) func(p int32) {
 	}
 }
 
-// register puts Kafka's eight counters behind /metrics, and what Kafka does not tell apart.
+// register puts behind /metrics what Kafka does not tell apart.
 func (d *describing) register(m *telemetry.Metrics) error {
 	if d == nil {
 		return nil
 	}
-	var errs []error
-	for i, c := range d.plugin.Stats().Kafka() {
-		name := strings.ReplaceAll(c.Name, "-", ".")
-		help := "Topology descriptions, as Kafka's " + c.Name + "-count."
-		errs = append(errs, m.Counter(name, help, func() []telemetry.Reading { return telemetry.Read(d.plugin.Stats().Kafka()[i].Value) }))
-	}
 	stats := func(f func(plugin.Stats) int64) func() []telemetry.Reading {
 		return func() []telemetry.Reading { return telemetry.Read(f(d.plugin.Stats())) }
 	}
-	return errors.Join(append(errs,
+	return errors.Join(
 		m.Counter("plugin.timed.out", "Calls of the plugin without a result in time.", stats(func(s plugin.Stats) int64 { return s.TimedOut })),
 		m.Counter("plugin.late", "Calls of the plugin that completed after their time-out.", stats(func(s plugin.Stats) int64 { return s.Late })),
 		m.Counter("plugin.busy", "Calls of the plugin that were not made because too many were under way.", stats(func(s plugin.Stats) int64 { return s.Busy })),
 		m.Counter("plugin.panicked", "Calls in which the plugin panicked.", stats(func(s plugin.Stats) int64 { return s.Panicked })),
 		m.Gauge("plugin.under.way", "Calls of the plugin under way.", stats(func(s plugin.Stats) int64 { return s.UnderWay })),
-	)...)
+	)
 }

@@ -32,6 +32,7 @@ func (r *replica) serve(ctx context.Context, p *parts, ready func()) error {
 		}()
 	}
 	start("the record log", func(ctx context.Context) error { return p.log.Follow(ctx, p.store) })
+	start("sensors", func(ctx context.Context) error { p.sensors.Run(ctx); return nil })
 	start("topics", func(ctx context.Context) error { p.topics.Run(ctx); return nil })
 	start("ownership of shards", p.host.Run)
 	start("cleanup", p.cycle.Run)

@@ -12,8 +12,7 @@ import (
 	"streamkeeper/shard"
 )
 
-// registerMetrics puts the counters of the parts behind /metrics. Names are Kafka's where Kafka has one
-// (group-coordinator-metrics), with the namespace before and Prometheus' endings behind.
+// registerMetrics puts the counters of the parts behind /metrics: Kafka's (kafka_metrics.go), and those that Kafka has not.
 func registerMetrics(m *telemetry.Metrics, p *parts) error {
 	host := func(f func(shard.Stats) int64) func() []telemetry.Reading {
 		return func() []telemetry.Reading { return telemetry.Read(f(p.host.Stats())) }
@@ -25,17 +24,7 @@ func registerMetrics(m *telemetry.Metrics, p *parts) error {
 		return func() []telemetry.Reading { return telemetry.Read(f(p.service.CreationStats())) }
 	}
 	return errors.Join(
-		m.Counter("offset.commit", "Offsets committed.", host(func(s shard.Stats) int64 { return s.OffsetCommits })),
-		m.Counter("offset.expiration", "Committed offsets that expired.", host(func(s shard.Stats) int64 { return s.OffsetExpirations })),
-		m.Counter("offset.deletion", "Committed offsets that were deleted on request.", host(func(s shard.Stats) int64 { return s.OffsetDeletions })),
-		m.Counter("streams.group.rebalance", "Group epochs bumped by heartbeats.", host(func(s shard.Stats) int64 { return s.Rebalances })),
-		m.Gauge("num.partitions", "Shards of this replica by state.", func() []telemetry.Reading {
-			s := p.host.Stats()
-			return []telemetry.Reading{
-				{Value: int64(s.Owned), Attributes: []string{"state", "active"}},
-				{Value: int64(s.Pending), Attributes: []string{"state", "loading"}},
-			}
-		}),
+		(&kafkaMetrics{m: m, set: &p.sensors}).register(p),
 		m.Counter("shard.requests", "Requests that shards ran.", host(func(s shard.Stats) int64 { return s.Requests })),
 		m.Counter("shard.records", "Records that shards appended.", host(func(s shard.Stats) int64 { return s.Records })),
 		m.Counter("shard.barriers", "Appends made only to prove that this replica still owned the shard.", host(func(s shard.Stats) int64 { return s.Barriers })),
@@ -53,6 +42,9 @@ func registerMetrics(m *telemetry.Metrics, p *parts) error {
 		m.Counter("internal.topics.failed", "Attempts to create an internal topic that failed.", creation(func(s coordinator.CreationStats) int64 { return s.Failed })),
 		m.Counter("cleanup.cycles", "Cleanup cycles.", sweep(func(s cleanup.Stats) int64 { return s.Cycles })),
 		m.Counter("cleanup.groups.removed", "Empty groups removed.", sweep(func(s cleanup.Stats) int64 { return s.GroupsRemoved })),
+		m.Counter("cleanup.deleted.topics.offsets", "Committed offsets of deleted topics that were removed.", func() []telemetry.Reading {
+			return telemetry.Read(p.deleted.Removed())
+		}),
 		m.Counter("cleanup.failures", "Groups and shards that a cleanup cycle could not judge.", sweep(func(s cleanup.Stats) int64 { return s.Failures })),
 		registerProjection(m, p.store),
 		p.describing.register(m),

@@ -21,6 +21,7 @@ import (
 	"streamkeeper/internal/config"
 	"streamkeeper/internal/coordinator"
 	"streamkeeper/internal/gateway"
+	"streamkeeper/internal/sensor"
 	"streamkeeper/internal/telemetry"
 	"streamkeeper/plugin"
 	"streamkeeper/projection"
@@ -65,6 +66,7 @@ type parts struct {
 	gateway    *gateway.Gateway
 	cycle      *cleanup.Cycle
 	deleted    *cleanup.Topics
+	sensors    sensor.Set
 	describing *describing // nil: no topology descriptions
 }
 

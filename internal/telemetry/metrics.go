@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -12,6 +14,8 @@ import (
 	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+
+	"streamkeeper/internal/sensor"
 )
 
 // Metrics is the registry behind /metrics.
@@ -69,6 +73,54 @@ func (m *Metrics) Gauge(name, help string, read func() []Reading) error {
 		return fmt.Errorf("metric %s: %w", name, err)
 	}
 	return m.observe(g, read)
+}
+
+// FloatGauge registers a value that goes up and down and is no whole number.
+func (m *Metrics) FloatGauge(name, help string, read func() float64) error {
+	g, err := m.meter.Float64ObservableGauge(namespace+name, metric.WithDescription(help))
+	if err != nil {
+		return fmt.Errorf("metric %s: %w", name, err)
+	}
+	_, err = m.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		o.ObserveFloat64(g, read())
+		return nil
+	}, g)
+	return err
+}
+
+// histogramBounds are those of latencies, 100 µs to 10 s.
+var histogramBounds = []time.Duration{
+	100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond,
+	10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
+}
+
+// Histogram registers a histogram of durations, named streamkeeper_NAME_seconds.
+func (m *Metrics) Histogram(name, help string, h *sensor.Histogram) error {
+	full := strings.ReplaceAll(namespace+name, ".", "_") + "_seconds"
+	if err := m.registry.Register(histogram{prometheus.NewDesc(full, help, nil, nil), h}); err != nil {
+		return fmt.Errorf("metric %s: %w", name, err)
+	}
+	return nil
+}
+
+// histogram is a sensor.Histogram as Prometheus reads it.
+type histogram struct {
+	desc *prometheus.Desc
+	h    *sensor.Histogram
+}
+
+// Describe implements prometheus.Collector.
+func (h histogram) Describe(ch chan<- *prometheus.Desc) { ch <- h.desc }
+
+// Collect implements prometheus.Collector.
+func (h histogram) Collect(ch chan<- prometheus.Metric) {
+	n, sum, below := h.h.Cumulative(histogramBounds)
+	buckets := make(map[float64]uint64, len(below))
+	for i, b := range below {
+		buckets[histogramBounds[i].Seconds()] = uint64(b)
+	}
+	ch <- prometheus.MustNewConstHistogram(h.desc, uint64(n), sum.Seconds(), buckets)
 }
 
 func (m *Metrics) observe(i metric.Int64Observable, read func() []Reading) error {

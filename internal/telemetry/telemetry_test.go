@@ -19,6 +19,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"streamkeeper/internal/sensor"
 )
 
 func TestLoggerFormats(t *testing.T) {
@@ -159,6 +161,11 @@ func get(t *testing.T, a *Admin, path string) (int, string) {
 }
 
 func TestAdmin(t *testing.T) {
+	waits := new(sensor.Histogram)
+	for range 3 {
+		waits.Record(2 * time.Millisecond)
+	}
+	waits.Record(2 * time.Minute)
 	m, err := NewMetrics()
 	if err != nil {
 		t.Fatal(err)
@@ -168,6 +175,8 @@ func TestAdmin(t *testing.T) {
 		m.Gauge("num.partitions", "Shards.", func() []Reading {
 			return []Reading{{Value: 3, Attributes: []string{"state", "active"}}, {Value: 1, Attributes: []string{"state", "loading"}}}
 		}),
+		m.FloatGauge("offset.commit.rate", "Per second.", func() float64 { return 0.25 }),
+		m.Histogram("event.queue.time", "Waiting.", waits),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -211,6 +220,10 @@ func TestAdmin(t *testing.T) {
 		"streamkeeper_offset_commit_total 42",
 		`streamkeeper_num_partitions{state="active"} 3`,
 		`streamkeeper_num_partitions{state="loading"} 1`,
+		"streamkeeper_offset_commit_rate 0.25",
+		`streamkeeper_event_queue_time_seconds_bucket{le="0.001"} 0`, `streamkeeper_event_queue_time_seconds_bucket{le="0.0025"} 3`,
+		`streamkeeper_event_queue_time_seconds_bucket{le="10"} 3`, `streamkeeper_event_queue_time_seconds_bucket{le="+Inf"} 4`,
+		"streamkeeper_event_queue_time_seconds_sum 120.006", "streamkeeper_event_queue_time_seconds_count 4",
 		"process_open_fds", "go_goroutines",
 	} {
 		if !strings.Contains(body, line) {

@@ -12,6 +12,9 @@ const (
 	StateStable
 )
 
+// States are all of them, each at its own index.
+var States = [...]State{StateEmpty, StateNotReady, StateAssigning, StateReconciling, StateStable}
+
 var stateNames = [...]string{StateEmpty: "Empty", StateNotReady: "NotReady", StateAssigning: "Assigning", StateReconciling: "Reconciling", StateStable: "Stable"}
 
 var stateFilters = [...]string{StateEmpty: "empty", StateNotReady: "not_ready", StateAssigning: "assigning", StateReconciling: "reconciling", StateStable: "stable"}
