@@ -8,6 +8,10 @@ package eventlog
 //	LastAssignmentConfigs           [](Key, Value string)  tag 1, default empty; null is read as empty, never written
 //	StoredDescriptionTopologyEpoch  int32                  tag 2, default -1
 //	FailedDescriptionTopologyEpoch  int32                  tag 3, default -1
+//	Conversion                      int8                   tag 10000, default 0; ours: Kafka's readers keep unknown tags aside
+
+// tagConversion is far above what Kafka will number a field of this record with.
+const tagConversion = 10_000
 
 func decodeGroup(r *reader) *Group {
 	v := &Group{
@@ -27,6 +31,8 @@ func decodeGroup(r *reader) *Group {
 			v.StoredDescriptionTopologyEpoch = f.Int32()
 		case 3:
 			v.FailedDescriptionTopologyEpoch = f.Int32()
+		case tagConversion:
+			v.Conversion = Conversion(f.Int8())
 		default:
 			return false
 		}
@@ -44,8 +50,9 @@ func (w *writer) group(v *Group) {
 	configs := len(v.LastAssignmentConfigs) > 0
 	stored := v.StoredDescriptionTopologyEpoch != EpochNone
 	failed := v.FailedDescriptionTopologyEpoch != EpochNone
+	converting := v.Conversion != ConversionNone
 	n := 0
-	for _, present := range []bool{validated, configs, stored, failed} {
+	for _, present := range []bool{validated, configs, stored, failed, converting} {
 		if present {
 			n++
 		}
@@ -62,5 +69,8 @@ func (w *writer) group(v *Group) {
 	}
 	if failed {
 		w.tag(3, func(f *writer) { f.int32(v.FailedDescriptionTopologyEpoch) })
+	}
+	if converting {
+		w.tag(tagConversion, func(f *writer) { f.int8(int8(v.Conversion)) })
 	}
 }

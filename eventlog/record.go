@@ -1,6 +1,9 @@
 package eventlog
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+)
 
 // Type is the record type: the first two bytes of every key. The numbers are Kafka 4.4's
 // (CoordinatorRecordType); those from 32000 on are our own, which Kafka's tools skip.
@@ -90,6 +93,37 @@ type Group struct {
 	LastAssignmentConfigs          []KeyValue // ascending by key
 	StoredDescriptionTopologyEpoch int32      // EpochNone, EpochUncertain, or an epoch
 	FailedDescriptionTopologyEpoch int32      // EpochNone or an epoch
+	Conversion                     Conversion // ConversionNone unless its offsets are on their way to the cluster
+}
+
+// Conversion says how far a streams group without members is on its way to becoming a classic group of the cluster (D10). It is
+// in the log so that whoever owns the group after a crash knows what the cluster may hold.
+type Conversion int8
+
+const (
+	// ConversionNone: the group is ours.
+	ConversionNone Conversion = iota
+	// ConversionBegun: the group is ours and frozen; the cluster had no group of that id when this was written, so that what it
+	// has now is our copy, whole or in part.
+	ConversionBegun
+	// ConversionBegunOver is ConversionBegun where the cluster had an empty group of that id before.
+	ConversionBegunOver
+	// ConversionCopied: the cluster has acknowledged every offset, and the group is its own; what is left here only goes.
+	ConversionCopied
+)
+
+func (c Conversion) String() string {
+	switch c {
+	case ConversionNone:
+		return "none"
+	case ConversionBegun:
+		return "begun"
+	case ConversionBegunOver:
+		return "begun-over"
+	case ConversionCopied:
+		return "copied"
+	}
+	return "conversion " + strconv.Itoa(int(c))
 }
 
 // Endpoint is a member's interactive-query endpoint.

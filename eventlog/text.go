@@ -164,6 +164,9 @@ func groupText(v *Group) object {
 	if v.FailedDescriptionTopologyEpoch != EpochNone {
 		o = append(o, "failedDescriptionTopologyEpoch", v.FailedDescriptionTopologyEpoch)
 	}
+	if v.Conversion != ConversionNone { // ours: Kafka's converters leave unknown tags out
+		o = append(o, "conversion", v.Conversion.String())
+	}
 	return o
 }
 

@@ -58,6 +58,9 @@ type Config struct {
 	// TenureEnded, where it is set, is called when this replica stops serving a partition: what is kept for its groups elsewhere may
 	// go. It runs on the shard's loop, and must not call the Host.
 	TenureEnded func(p int32)
+	// Converting is told of groups whose conversion to a classic group was interrupted, whenever a request meets one, so that it is
+	// settled. It must not block; nil: nobody is told.
+	Converting func(group string)
 	// Now is the wall clock; time.Now where nil.
 	Now    func() time.Time
 	Logger *slog.Logger

@@ -36,3 +36,10 @@ func (h *Host) TenureOf(p int32) context.Context {
 	end(ErrNotOwner)
 	return ctx
 }
+
+// Holds says that nobody else can have been assigned the group's partition without our knowledge at this moment (D3). What is about to
+// be done elsewhere in the group's name, where nothing fences it, asks this last.
+func (h *Host) Holds(group string) bool {
+	s := h.shards[h.Partition(group)]
+	return s.serving.Load() && s.leaseValid()
+}

@@ -31,6 +31,9 @@ func (h *Host) Heartbeat(ctx context.Context, c Caller, version int16, req *kmsg
 		return HeartbeatResult{}, err
 	}
 	result, err := call(ctx, h, "heartbeat", req.Group, func(t *turn) (*HeartbeatResult, effect, error) {
+		if err := h.unfrozen(t); err != nil {
+			return nil, effect{}, err
+		}
 		before := t.g.Epoch()
 		r, err := t.g.Heartbeat(t.env(c, version), req)
 		if err != nil {
@@ -67,6 +70,9 @@ func (h *Host) DeleteGroup(ctx context.Context, group string) error {
 	_, err := call(ctx, h, "delete", group, func(t *turn) (struct{}, effect, error) {
 		if !t.g.Exists() {
 			return struct{}{}, effect{}, notFound(group)
+		}
+		if err := h.unfrozen(t); err != nil {
+			return struct{}{}, effect{}, err
 		}
 		recs, err := t.g.Delete()
 		if err != nil {

@@ -104,6 +104,9 @@ func (h *Host) MarkForDelete(ctx context.Context, group string) (bool, error) {
 // MarkExpired is MarkForDelete for the cleanup cycle: the group must have no committed offset and no open transaction either.
 func (h *Host) MarkExpired(ctx context.Context, group string) (bool, error) {
 	return h.markForDelete(ctx, "mark expired", group, func(t *turn) (bool, error) {
+		if h.unfrozen(t) != nil {
+			return false, nil
+		}
 		v := t.s.view(group)
 		expired, rest := offsets.Expire(t.offsetsEnv(), v, group, t.g.Subscribed)
 		if v.err != nil {

@@ -22,6 +22,9 @@ func (h *Host) Commit(ctx context.Context, c offsets.Commit, member string, epoc
 			}
 			return nil, effect{}, notFound(c.Group)
 		}
+		if err := h.unfrozen(t); err != nil {
+			return nil, effect{}, err
+		}
 		admit, err := t.g.AdmitCommit(member, epoch, instance, c.Version, false)
 		if err != nil {
 			return nil, effect{}, err
@@ -51,6 +54,9 @@ func (h *Host) Fetch(ctx context.Context, req *kmsg.OffsetFetchRequestGroup, req
 			if err := t.g.AdmitFetch(req.MemberID, req.MemberEpoch); err != nil {
 				return kmsg.OffsetFetchResponseGroup{}, effect{}, err
 			}
+			if err := h.readable(t); err != nil {
+				return kmsg.OffsetFetchResponseGroup{}, effect{}, err
+			}
 		}
 		v := t.s.view(req.Group)
 		resp := offsets.Fetch(v, req, requireStable)
@@ -66,6 +72,9 @@ func (h *Host) DeleteOffsets(ctx context.Context, req *kmsg.OffsetDeleteRequest,
 	return call(ctx, h, "delete offsets", req.Group, func(t *turn) (*kmsg.OffsetDeleteResponse, effect, error) {
 		if !t.g.Exists() {
 			return nil, effect{}, notFound(req.Group)
+		}
+		if err := h.unfrozen(t); err != nil {
+			return nil, effect{}, err
 		}
 		v := t.s.view(req.Group)
 		resp, recs := offsets.Delete(v, req, t.g.Subscribed, judge)
@@ -93,7 +102,7 @@ type Expired struct {
 // and has no offset left is removed, unless a description of it may be stored: that goes first.
 func (h *Host) Expire(ctx context.Context, group string) (Expired, error) {
 	return call(ctx, h, "expire", group, func(t *turn) (Expired, effect, error) {
-		if !t.g.Exists() {
+		if !t.g.Exists() || h.unfrozen(t) != nil {
 			return Expired{}, effect{}, nil
 		}
 		v := t.s.view(group)

@@ -180,7 +180,8 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 		Topics:  p.topics.Snapshot,
 		Groups:  r.eff.Kafka.Groups,
 		Offsets: env, Descriptions: p.describing != nil, TenureEnded: p.describing.tenureEnded(p.log.Identity().Partitions),
-		Logger: r.log, Tracer: tracer,
+		Converting: func(group string) { p.service.SettleConversion(group) }, // shards run only when all parts are made
+		Logger:     r.log, Tracer: tracer,
 	})
 	p.service = coordinator.New(coordinator.Config{
 		Node: node, LogTopic: r.flags.LogTopic, Shards: p.host, Replicas: p.store.Replicas, Topics: p.topics,
@@ -188,6 +189,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 		Foreign:        coordinator.NewUpstreamGroups(p.upstream),
 		Creator:        coordinator.UpstreamCreator{Client: p.upstream},
 		Descriptions:   p.describing.coordinator(p.host),
+		Conversions:    &coordinator.Conversions{Shards: p.host, Cluster: coordinator.UpstreamClassicGroups{Client: p.upstream}},
 		Assignor:       r.eff.Kafka.Groups.Config().Assignor, WriteTimeout: r.eff.Kafka.OffsetsCommitTimeout, Logger: r.log,
 	})
 	p.cycle = cleanup.New(cleanup.Config{

@@ -51,6 +51,8 @@ type Service interface {
 	// TopologyDescriptionUpdate.
 	Descriptions() bool
 	TopologyDescriptionUpdate(ctx context.Context, c Caller, r *kmsg.StreamsGroupTopologyDescriptionUpdateRequest) *kmsg.StreamsGroupTopologyDescriptionUpdateResponse
+	// JoinGroup answers a classic join on a group of ours: refused, or the group is converted and the client sent to the cluster.
+	JoinGroup(ctx context.Context, c Caller, r *kmsg.JoinGroupRequest) *kmsg.JoinGroupResponse
 	OffsetCommit(ctx context.Context, c Caller, r *kmsg.OffsetCommitRequest) *kmsg.OffsetCommitResponse
 	// OffsetFetch answers for groups of ours only (v8+: r.Groups holds just those; below: r.Group).
 	OffsetFetch(ctx context.Context, c Caller, r *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchResponse

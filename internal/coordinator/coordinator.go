@@ -52,6 +52,8 @@ type Config struct {
 	Creator TopicCreator
 	// Descriptions keeps topology descriptions; nil: none are kept, and members never asked.
 	Descriptions *Descriptions
+	// Conversions makes classic groups of empty streams groups that classic members join; nil: such joins are refused.
+	Conversions *Conversions
 	// Assignor is the name that describe gives for the next assignment.
 	Assignor string
 	// WriteTimeout is how long a request may wait for what it wrote to be durable (offsets.commit.timeout.ms); the client is
@@ -75,6 +77,8 @@ type Coordinator struct {
 	creation   *creation
 	// descriptions is nil where none are kept.
 	descriptions *descriptions
+	// conversions is nil where groups are not converted.
+	conversions *conversions
 
 	foreignUnknown foreignUnknown
 }
@@ -99,12 +103,14 @@ func New(cfg Config) *Coordinator {
 		cfg: cfg, shards: cfg.Shards, topics: cfg.Topics, log: cfg.Logger,
 		barriers: barriers{read: cfg.Shards.Barrier, next: map[int32]*barrier{}, busy: map[int32]bool{}},
 		creation: newCreation(cfg), descriptions: newDescriptions(cfg.Descriptions),
+		conversions: newConversions(cfg.Conversions),
 	}
 }
 
 // Close ends the creation of internal topics and closes the topology description plugin. Requests may still come.
 func (c *Coordinator) Close() {
 	c.creation.close()
+	c.conversions.close()
 	if c.descriptions == nil {
 		return
 	}

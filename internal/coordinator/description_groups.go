@@ -88,7 +88,7 @@ func (c *Coordinator) deleteGroup(ctx context.Context, group string) failure {
 func (c *Coordinator) deleteDescription(ctx context.Context, group string) failure {
 	d := c.descriptions
 	tenure := d.shards.Tenure(group)
-	ctx, cancel := d.withTenure(ctx, tenure)
+	ctx, cancel := withTenure(ctx, tenure)
 	defer cancel()
 	marking, done := c.writing(ctx)
 	marked, err := d.shards.MarkForDelete(marking, group)

@@ -48,7 +48,7 @@ func (c *Coordinator) push(ctx context.Context, r *kmsg.StreamsGroupTopologyDesc
 	}
 	description, invalid := descriptionOf(&r.TopologyDescription)
 	tenure := d.shards.Tenure(r.Group) // before the barrier: a call that it allows must not outlast it
-	ctx, cancel := d.withTenure(ctx, tenure)
+	ctx, cancel := withTenure(ctx, tenure)
 	defer cancel()
 	if err := c.beginPush(ctx, r, invalid); err != nil {
 		return c.failed("StreamsGroupTopologyDescriptionUpdate", r.Group, err, "member", r.MemberID, "topology_epoch", r.TopologyEpoch)

@@ -10,6 +10,8 @@
 //	groups.go offsets.go              describe, delete, list; commit, fetch, delete of offsets
 //	description.go description_push.go description_groups.go description_wire.go   topology descriptions: who is asked; a
 //	                                  push; describe and delete; conversions
+//	convert.go convert_steps.go convert_upstream.go   a classic JoinGroup on an empty streams group: its offsets handed over to the
+//	                                  cluster; what a failure or a crash leaves; the cluster's side
 //	creation.go creation_failures.go creation_request.go   internal topics made for groups; what failed and how it is told; CreateTopics
 //	fanout.go                         several groups of one request at a time
 //	topics.go topics_fetch.go topics_pins.go   what is known of the cluster's topics

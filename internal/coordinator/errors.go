@@ -47,7 +47,7 @@ func failureOf(err error) failure {
 
 	// Ours, not now: the client asks here again after its back-off. The upstream cluster being away belongs here, because
 	// the answer of a lookup would be the same.
-	case errors.Is(err, shard.ErrLoading), errors.Is(err, ErrTopicsUnknown):
+	case errors.Is(err, shard.ErrLoading), errors.Is(err, ErrTopicsUnknown), errors.Is(err, shard.ErrConverting):
 		return failure{Code: codeLoading}
 
 	// The projection's disk is full, or it is read again: that passes too, and the projection says so in the log. As an unknown error it

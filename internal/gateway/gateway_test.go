@@ -128,6 +128,12 @@ func (s *service) Describe(_ context.Context, _ coordinator.Caller, r *kmsg.Stre
 	return resp
 }
 
+func (s *service) JoinGroup(_ context.Context, _ coordinator.Caller, r *kmsg.JoinGroupRequest) *kmsg.JoinGroupResponse {
+	resp := r.ResponseKind().(*kmsg.JoinGroupResponse)
+	resp.ErrorCode = 23
+	return resp
+}
+
 func (s *service) OffsetCommit(_ context.Context, _ coordinator.Caller, r *kmsg.OffsetCommitRequest) *kmsg.OffsetCommitResponse {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -148,19 +148,18 @@ func planOffsetDelete(c *conn, rq *request) (plan, error) {
 	})
 }
 
-// planJoinGroup: a streams group does not take classic members (with members as in Kafka; an empty one would be
-// converted there, which is not done here).
+// planJoinGroup: a classic member of a streams group is refused, or makes it a classic group of the cluster; only its owner can tell.
 func planJoinGroup(c *conn, rq *request) (plan, error) {
-	req := rq.msg.(*kmsg.JoinGroupRequest)
-	fail := func(code int16) kmsg.Response {
+	req, who := rq.msg.(*kmsg.JoinGroupRequest), rq.caller(c)
+	local := func(ctx context.Context) kmsg.Response { return c.g.service.JoinGroup(ctx, who, req) }
+	return c.oneGroup(req.Group, local, func(code int16) kmsg.Response {
 		resp := req.ResponseKind().(*kmsg.JoinGroupResponse)
-		resp.ErrorCode, resp.Generation = code, -1
+		resp.ErrorCode, resp.Generation, resp.MemberID = code, -1, req.MemberID
 		if rq.Version < 7 {
 			resp.Protocol = kmsg.StringPtr("")
 		}
 		return resp
-	}
-	return c.foreignOr(req.Group, fail, fail(inconsistentProtocol.Code))
+	})
 }
 
 // foreignOr forwards for a group that is not ours, and answers for one that is, whoever owns it.

@@ -248,8 +248,8 @@ func TestEachGroupRequestGoesWhereItBelongs(t *testing.T) {
 		{deleteGroups, 3, "ours=0", "away=16", "maybe=14", "theirs=77"},
 
 		// Other protocols on a streams group: rpcs of Kafka's own coordinator.
-		{joinGroup, 5, `member ""=23`, `member ""=23`, `member ""=14`, `member ""=77`},
-		{joinGroup, 9, `member ""=23`, `member ""=23`, `member ""=14`, `member ""=77`},
+		{joinGroup, 5, `member ""=23`, `member ""=16`, `member ""=14`, `member ""=77`},
+		{joinGroup, 9, `member ""=23`, `member ""=16`, `member ""=14`, `member ""=77`},
 		{syncGroup, 5, "all=25", "all=25", "all=77", "all=77"},
 		{heartbeat, 4, "all=25", "all=25", "all=77", "all=77"},
 		{leaveGroup, 5, "all=25", "all=25", "all=77", "all=77"},

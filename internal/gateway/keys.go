@@ -56,7 +56,6 @@ var (
 	coordinatorLoading     = kerr.CoordinatorLoadInProgress          // 14
 	coordinatorUnavailable = kerr.CoordinatorNotAvailable            // 15
 	notCoordinator         = kerr.NotCoordinator                     // 16
-	inconsistentProtocol   = kerr.InconsistentGroupProtocol          // 23
 	unknownMember          = kerr.UnknownMemberID                    // 25
 	topicDenied            = kerr.TopicAuthorizationFailed           // 29
 	unsupportedMechanism   = kerr.UnsupportedSaslMechanism           // 33

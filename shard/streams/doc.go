@@ -36,6 +36,7 @@
 //	commit.go       who may commit and fetch           describe.go  StreamsGroupDescribe
 //	delete.go       tombstones                         text.go      stable text, for tests and logs
 //	description.go  what the log knows of descriptions
+//	convert.go      frozen on the way to a classic group
 //	member.go       a member                           tasks.go     sets of tasks
 //	holders.go      who holds a task                   hash.go      the metadata hash
 //

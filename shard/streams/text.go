@@ -24,6 +24,9 @@ func (g *Group) String() string {
 	if r := g.refusal; r != nil {
 		fmt.Fprintf(&b, "refused epoch=%d at=%d by=%s member=%s %q\n", r.TopologyEpoch, r.Timestamp, r.Plugin, r.Member, r.Reason)
 	}
+	if m.Conversion != eventlog.ConversionNone {
+		fmt.Fprintf(&b, "conversion %v\n", m.Conversion)
+	}
 	if g.topology != nil {
 		fmt.Fprintf(&b, "topology epoch=%d\n", g.topology.value.Epoch)
 		for _, s := range g.topology.value.Subtopologies {

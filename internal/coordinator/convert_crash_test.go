@@ -1,0 +1,409 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/projection"
+	"streamkeeper/shard"
+	"streamkeeper/shard/offsets"
+	"streamkeeper/shard/streams"
+)
+
+// convertedOffsets of the group of the crash tests take three commits at the cluster and several batches of tombstones.
+const convertedOffsets = 2*copiedBatchMax + 100
+
+var errDead = errors.New("the process is dead")
+
+// conversionWorld is a log, an ownership group and a cluster that outlive the replicas.
+type conversionWorld struct {
+	t       *testing.T
+	log     *eventlog.Fake
+	owners  *shard.FakeGroup
+	cluster *metadata
+	crashAt int      // the number of the point at which the process dies; -1: never
+	points  []string // that were passed
+	failing int      // the number of the commit that the cluster refuses; -1: none
+
+	mu      sync.Mutex
+	classic map[string]map[offsets.TopicPartition]int64 // what the cluster has
+	commits int
+	between func() // before each commit at the cluster; nil: nothing
+}
+
+// life is one process.
+type life struct {
+	*conversionWorld
+	host    *shard.Host
+	service *Coordinator
+	dead    bool // of the test's goroutines, which never run side by side
+	stop    func()
+}
+
+// point is a place where the process may die. What it would do afterwards is not done.
+func (l *life) point(format string, args ...any) error {
+	if !l.dead {
+		if len(l.points) == l.crashAt {
+			l.dead = true
+			go l.stop()
+		}
+		l.points = append(l.points, fmt.Sprintf(format, args...))
+	}
+	if l.dead {
+		return errDead
+	}
+	return nil
+}
+
+// around runs a step between two points.
+func around(l *life, name string, do func() error) error {
+	if err := l.point("before %s", name); err != nil {
+		return err
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	return l.point("after %s", name)
+}
+
+// mortalShards are a host whose process may die before and after each step of a conversion.
+type mortalShards struct {
+	*shard.Host
+	l *life
+}
+
+func (s mortalShards) BeginConversion(ctx context.Context, group string, over bool) (committed []shard.CommittedOffset, c eventlog.Conversion, ok bool, err error) {
+	err = around(s.l, "begin", func() (err error) { committed, c, ok, err = s.Host.BeginConversion(ctx, group, over); return err })
+	return committed, c, ok, err
+}
+
+func (s mortalShards) FinishConversion(ctx context.Context, group string) (done bool, err error) {
+	err = around(s.l, "finish", func() (err error) { done, err = s.Host.FinishConversion(ctx, group); return err })
+	return done, err
+}
+
+func (s mortalShards) CancelConversion(ctx context.Context, group string) (ok bool, err error) {
+	err = around(s.l, "cancel", func() (err error) { ok, err = s.Host.CancelConversion(ctx, group); return err })
+	return ok, err
+}
+
+// Commit, Delete and Find are the cluster as the process reaches it.
+func (l *life) Commit(_ context.Context, group string, list []ClassicOffset) error {
+	return around(l, "commit", func() error {
+		if l.between != nil {
+			l.between()
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.commits++
+		for i, o := range list {
+			if l.commits-1 == l.failing && i == len(list)/2 {
+				return errors.New("the cluster refuses a part")
+			}
+			if l.classic[group] == nil {
+				l.classic[group] = map[offsets.TopicPartition]int64{}
+			}
+			l.classic[group][offsets.TopicPartition{Topic: o.Topic, Partition: o.Partition}] = o.Offset
+		}
+		return nil
+	})
+}
+
+func (l *life) Delete(_ context.Context, group string) error {
+	return around(l, "delete", func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.classic, group)
+		return nil
+	})
+}
+
+func (l *life) Find(context.Context, string) (kind string, members bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.classic["g"] != nil {
+		kind = "classic"
+	}
+	return kind, false, nil
+}
+
+type oneTopic struct{}
+
+func (oneTopic) Topic(name string) (streams.Topic, bool) {
+	return streams.Topic{Name: name, ID: [16]byte{1}, Partitions: convertedOffsets}, name == "in"
+}
+func (oneTopic) Version() int64 { return 1 }
+
+// start begins a life and waits until it serves.
+func (w *conversionWorld) start(node int32) *life {
+	t := w.t
+	l := &life{conversionWorld: w}
+	store, err := projection.Open(projection.Config{Dir: "data", FS: vfs.NewMem(), Identity: w.log.Identity(), DeleteRetention: 24 * time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	member := w.owners.Member(node, func() time.Duration { return time.Millisecond })
+	cfg := streams.DefaultConfig()
+	cfg.InitialRebalanceDelay = 0
+	l.host = shard.New(shard.Config{
+		Log: w.log, Store: store, Membership: member,
+		Self:        eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: node, Address: "keeper:9292", Instance: fmt.Sprint(node, time.Now().UnixNano())},
+		Topics:      func() streams.Topics { return oneTopic{} },
+		GroupConfig: func(string) streams.Config { return cfg },
+		Offsets:     offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: offsets.RetentionDefault},
+		Converting:  func(group string) { l.service.SettleConversion(group) },
+	})
+	topics := NewTopics(TopicsConfig{Client: w.cluster})
+	l.service = New(Config{
+		Node: Node{node, "keeper", 9292}, LogTopic: "__log", Shards: l.host, Topics: topics, Replicas: store.Replicas,
+		Foreign: l, Conversions: &Conversions{Shards: mortalShards{l.host, l}, Cluster: l},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { topics.Run(ctx) })
+	running.Go(func() { _ = w.log.Follow(ctx, store) })
+	running.Go(func() { _ = l.host.Run(ctx) })
+	l.stop = sync.OnceFunc(func() {
+		member.Cut(true)
+		cancel()
+		running.Wait()
+		l.service.Close()
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for range 10_000 {
+		if l.host.OwnedCount() == 1 {
+			return l
+		}
+		time.Sleep(10 * time.Millisecond) // of the bubble's clock
+	}
+	t.Fatal("the replica does not serve")
+	return nil
+}
+
+// fill makes the group g with its offsets, empty.
+func (l *life) fill() {
+	t := l.t
+	beat := func(epoch int32) {
+		t.Helper()
+		if code := l.beat(epoch); code != 0 {
+			t.Fatalf("heartbeat with epoch %d: code %d", epoch, code)
+		}
+	}
+	beat(0)
+	beat(-1)
+	for first := int32(0); first < convertedOffsets; first += 300 {
+		topic := offsets.CommitTopic{Name: "in", ID: [16]byte{1}}
+		for p := first; p < min(first+300, convertedOffsets); p++ {
+			topic.Partitions = append(topic.Partitions, offsets.CommitPartition{Partition: p, Offset: offsetOf(p), LeaderEpoch: 3, Metadata: "m"})
+		}
+		if _, err := l.host.Commit(t.Context(), offsets.Commit{Group: "g", Version: 9, Retention: -1, Topics: []offsets.CommitTopic{topic}}, "", -1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func offsetOf(partition int32) int64 { return 1000 + int64(partition) }
+
+func (l *life) beat(epoch int32) int16 {
+	r := kmsg.NewPtrStreamsGroupHeartbeatRequest()
+	r.Version, r.Group, r.MemberID, r.MemberEpoch = 1, "g", "m", epoch
+	if epoch == 0 {
+		process := "p"
+		r.ProcessID, r.RebalanceTimeoutMillis = &process, 300_000
+		r.Topology = &kmsg.StreamsGroupHeartbeatRequestTopology{Subtopologies: []kmsg.StreamsGroupHeartbeatRequestTopologySubtopology{{SubtopologyID: "0", SourceTopics: []string{"in"}}}}
+		r.ActiveTasks, r.StandbyTasks, r.WarmupTasks = []kmsg.TaskIDs{}, []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
+	}
+	return l.service.Heartbeat(l.t.Context(), Caller{}, r).ErrorCode
+}
+
+// join is a classic member that repeats its join as clients do, until it is told something that ends it.
+func (l *life) join() int16 {
+	for range 200 {
+		if v := l.service.Judge(l.t.Context(), "g"); v == Foreign {
+			return codeNotCoordinator // the gateway sends it to the cluster
+		}
+		r := kmsg.NewPtrJoinGroupRequest()
+		r.Version, r.Group = 9, "g"
+		code := l.service.JoinGroup(l.t.Context(), Caller{}, r).ErrorCode
+		if code != codeRebalance && code != codeLoading && code != codeUnavailable || l.dead {
+			return code
+		}
+		time.Sleep(100 * time.Millisecond) // the client's back-off, on the bubble's clock
+	}
+	return codeRebalance
+}
+
+// streamsJoin is a streams member that repeats its join.
+func (l *life) streamsJoin() int16 {
+	for range 200 {
+		if code := l.beat(0); code != codeLoading && code != codeUnavailable {
+			return code
+		}
+		time.Sleep(100 * time.Millisecond) // likewise
+	}
+	return codeLoading
+}
+
+// ours is what our log has of the group; nil: no group.
+func (l *life) ours() map[offsets.TopicPartition]int64 {
+	t := l.t
+	t.Helper()
+	if l.service.Judge(t.Context(), "g") == Foreign {
+		return nil
+	}
+	req := kmsg.NewOffsetFetchRequestGroup()
+	req.Group, req.MemberEpoch = "g", -1
+	got := map[offsets.TopicPartition]int64{}
+	resp, err := l.host.Fetch(t.Context(), &req, true)
+	if err != nil {
+		t.Fatalf("fetch: %v", err)
+	}
+	for _, topic := range resp.Topics {
+		for _, p := range topic.Partitions {
+			got[offsets.TopicPartition{Topic: topic.Topic, Partition: p.Partition}] = p.Offset
+		}
+	}
+	return got
+}
+
+// complete says what is wrong with a set of offsets that should be all.
+func complete(got map[offsets.TopicPartition]int64) error {
+	if len(got) != convertedOffsets {
+		return fmt.Errorf("%d offsets, want %d", len(got), convertedOffsets)
+	}
+	for tp, at := range got {
+		if at != offsetOf(tp.Partition) {
+			return fmt.Errorf("%v at %d", tp, at)
+		}
+	}
+	return nil
+}
+
+func convertWorld(t *testing.T, crashAt, failing int, test func(w *conversionWorld)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &conversionWorld{
+			t: t, log: eventlog.NewFake(eventlog.FakeOptions{Partitions: 1, BatchBytesMax: 32 << 10}),
+			owners: shard.NewFakeGroup(shard.FakeGroupOptions{Partitions: 1}), cluster: newMetadata(),
+			classic: map[string]map[offsets.TopicPartition]int64{}, crashAt: crashAt, failing: failing,
+		}
+		defer w.log.Close()
+		w.cluster.topic("in", 1, convertedOffsets)
+		test(w)
+	})
+}
+
+// Who comes first after the crash, and what must be so in the end.
+var afterCrash = map[string]func(t *testing.T, l *life){
+	"a classic member again": func(t *testing.T, l *life) {
+		if code := l.join(); code != codeNotCoordinator {
+			t.Errorf("the join ends with code %d", code)
+		}
+		if l.ours() != nil {
+			t.Error("the group is still ours")
+		}
+		if err := complete(l.classic["g"]); err != nil {
+			t.Errorf("the cluster has %v", err)
+		}
+	},
+	"a streams member": func(t *testing.T, l *life) {
+		switch code := l.streamsJoin(); code {
+		case 0:
+			if err := complete(l.ours()); err != nil {
+				t.Errorf("the streams group has %v", err)
+			}
+			if l.classic["g"] != nil {
+				t.Errorf("the cluster keeps %d offsets of a streams group", len(l.classic["g"]))
+			}
+		case codeNoGroup: // it is a classic group now
+			if l.ours() != nil {
+				t.Error("the group is still ours")
+			}
+			if err := complete(l.classic["g"]); err != nil {
+				t.Errorf("the cluster has %v", err)
+			}
+		default:
+			t.Errorf("the join ends with code %d", code)
+		}
+	},
+	"the cleanup cycle": func(t *testing.T, l *life) {
+		for range 3 {
+			if _, err := l.host.Expire(t.Context(), "g"); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Minute) // of the bubble's clock
+		}
+		ours := l.ours()
+		if (ours == nil) == (l.classic["g"] == nil) {
+			t.Fatalf("ours %d offsets, the cluster's %d", len(ours), len(l.classic["g"]))
+		}
+		if ours == nil {
+			ours = l.classic["g"]
+		}
+		if err := complete(ours); err != nil {
+			t.Error(err)
+		}
+	},
+}
+
+// Whatever step of a conversion a process dies before or after, no offset is lost, and whoever comes next finds either the streams group
+// or the classic group, with all offsets, and the other one not.
+func TestKilledAtAnyPointAConversionEndsInOneOfTwoStates(t *testing.T) {
+	for what, failing := range map[string]int{"it succeeds": -1, "the cluster refuses": 1} {
+		var points []string
+		convertWorld(t, -1, failing, func(w *conversionWorld) {
+			l := w.start(1)
+			defer l.stop()
+			l.fill()
+			switch code := l.join(); {
+			case code != codeNotCoordinator:
+				t.Errorf("%s: the join ends with code %d", what, code)
+			case l.ours() != nil:
+				t.Errorf("%s: the group is still ours", what)
+			default:
+				if err := complete(l.classic["g"]); err != nil {
+					t.Errorf("%s: the cluster has %v", what, err)
+				}
+			}
+			points = w.points
+		})
+		t.Logf("%s: %q", what, points)
+		if len(points) < 14 {
+			t.Fatalf("%s: only %d points: %q", what, len(points), points)
+		}
+		for at, point := range points {
+			for _, next := range slices.Sorted(maps.Keys(afterCrash)) {
+				t.Run(fmt.Sprintf("%s, killed at %d %s, then %s", what, at, point, next), func(t *testing.T) {
+					convertWorld(t, at, failing, func(w *conversionWorld) {
+						l := w.start(1)
+						l.fill()
+						l.join()
+						if !l.dead {
+							t.Fatal("it lives")
+						}
+						l.stop()
+						node := int32(1 + at%2) // the same replica, or another
+						after := w.start(node)
+						defer after.stop()
+						after.crashAt = -1
+						afterCrash[next](w.t, after)
+					})
+				})
+			}
+		}
+	}
+}

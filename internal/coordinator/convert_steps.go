@@ -1,0 +1,211 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/shard"
+)
+
+var (
+	// errNotMoved: the offsets are not all at the cluster; all stays.
+	errNotMoved = errors.New("its offsets can't be handed over to the cluster")
+	// errLiveAtCluster: the cluster has a group of that id with members, made past this coordinator.
+	errLiveAtCluster = errors.New("the cluster has a group of that id with members of its own")
+)
+
+// copiedBatchMax is how many partitions are committed with one request at the cluster: small beside its limits of requests and of
+// batches, and a group of usual size takes one.
+const copiedBatchMax = 1000
+
+// finishingMax bounds the batches in which a group is removed: convertedOffsetsMax tombstones of the longest topic names.
+const finishingMax = 1000
+
+// begunConversion is a frozen group.
+type begunConversion struct {
+	committed  []shard.CommittedOffset
+	conversion eventlog.Conversion
+}
+
+// beginConversion freezes the group, or finds it frozen.
+func (c *Coordinator) beginConversion(ctx context.Context, group string, now eventlog.Conversion) (b begunConversion, err error) {
+	over := false
+	if now == eventlog.ConversionNone {
+		if over, err = c.emptyAtCluster(ctx, group); err != nil {
+			return b, err
+		}
+	}
+	writing, done := c.writing(ctx)
+	defer done()
+	committed, conversion, ok, err := c.conversions.shards.BeginConversion(writing, group, over)
+	switch {
+	case err != nil:
+		return b, err
+	case !ok:
+		return b, fmt.Errorf("%w: a member has come, or the group is gone", errNotMoved)
+	}
+	return begunConversion{committed, conversion}, nil
+}
+
+// emptyAtCluster says whether the cluster has an empty group of that id. One with members is refused.
+func (c *Coordinator) emptyAtCluster(ctx context.Context, group string) (bool, error) {
+	asking, done := context.WithTimeout(ctx, foreignTimeout)
+	defer done()
+	kind, members, err := c.cfg.Foreign.Find(asking, group)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("%w: whether it has a group of that id is not known: %w", errNotMoved, err)
+	case members:
+		return false, fmt.Errorf("%w (kind %s)", errLiveAtCluster, kind)
+	}
+	return kind != "", nil
+}
+
+// copyOffsets commits the offsets at the cluster. It succeeds only if every one is acknowledged.
+func (c *Coordinator) copyOffsets(ctx context.Context, group string, committed []shard.CommittedOffset) error {
+	moving, err := c.movable(ctx, group, committed)
+	if err != nil {
+		return err
+	}
+	for len(moving) > 0 {
+		n := min(len(moving), copiedBatchMax)
+		if !c.conversions.shards.Holds(group) {
+			return shard.ErrNotOwner
+		}
+		if err := c.conversions.cluster.Commit(ctx, group, moving[:n]); err != nil {
+			return fmt.Errorf("%w: %w", errNotMoved, err)
+		}
+		moving = moving[n:]
+	}
+	return nil
+}
+
+// movable leaves out the offsets of topics that are no more: the cluster takes none of those, and Kafka removed them with the
+// topic. Topics count as gone only after they were missing for a while.
+func (c *Coordinator) movable(ctx context.Context, group string, committed []shard.CommittedOffset) ([]ClassicOffset, error) {
+	var names []string
+	for i := range committed {
+		if i == 0 || committed[i].Topic != committed[i-1].Topic {
+			names = append(names, committed[i].Topic)
+		}
+	}
+	if err := c.topics.Refresh(ctx, names); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotMoved, err)
+	}
+	var moving []ClassicOffset
+	var gone []string
+	for _, o := range committed {
+		t, ok := c.topics.Lookup(o.Topic)
+		another := o.TopicID != [16]byte{} && t.ID != [16]byte{} && o.TopicID != t.ID
+		if !ok || another || o.Partition >= t.Partitions {
+			gone = append(gone, fmt.Sprintf("%s-%d@%d", o.Topic, o.Partition, o.Offset))
+			continue
+		}
+		moving = append(moving, ClassicOffset{CommittedOffset: o, TopicID: t.ID})
+	}
+	if len(gone) == 0 {
+		return moving, nil
+	}
+	const shown = 20
+	if now := c.cfg.Now(); now.Sub(c.conversions.missing(now, group)) < missingTopicsFor {
+		return nil, fmt.Errorf("%w: the cluster does not know the topics of %d of them yet, or no more: %v", errNotMoved, len(gone), gone[:min(shown, len(gone))])
+	}
+	c.log.Warn("offsets of topics that are no more are left behind by the conversion of their group", "group", group, "count", len(gone), "offsets", gone[:min(shown, len(gone))])
+	return moving, nil
+}
+
+// finishConversion removes the group and its offsets here, which the cluster has.
+func (c *Coordinator) finishConversion(ctx context.Context, group string) error {
+	for range finishingMax {
+		writing, cancel := c.writing(ctx)
+		done, err := c.conversions.shards.FinishConversion(writing, group)
+		cancel()
+		if err != nil || done {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: the tombstones of group %q take more than %d batches", shard.ErrTooLarge, group, finishingMax)
+}
+
+// takeBack makes a frozen group an ordinary streams group again, after what the cluster has of it was removed. Where that fails the
+// group stays frozen, and the next request that meets it comes here again.
+func (c *Coordinator) takeBack(ctx context.Context, group string, begun eventlog.Conversion) {
+	v := c.conversions
+	ctx, cancel := withTenure(ctx, v.shards.Tenure(group))
+	defer cancel()
+	ctx, done := context.WithTimeout(ctx, settleTimeout)
+	defer done()
+	if begun == eventlog.ConversionBegun { // what the cluster has is our copy
+		if !v.shards.Holds(group) {
+			return
+		}
+		if err := v.cluster.Delete(ctx, group); err != nil {
+			c.log.Warn("the copy of a group at the cluster can't be removed, the group stays frozen for now", "group", group, "err", err)
+			return
+		}
+	}
+	writing, cancelWriting := c.writing(ctx)
+	defer cancelWriting()
+	if _, err := v.shards.CancelConversion(writing, group); err != nil {
+		c.failed("JoinGroup", group, err)
+	}
+}
+
+// SettleConversion settles the interrupted conversion of a group, unless somebody is about it. It does not wait.
+func (c *Coordinator) SettleConversion(group string) {
+	v := c.conversions
+	if v == nil || v.ended.Err() != nil {
+		return
+	}
+	leave, ok := v.enter(c.cfg.Now(), group)
+	if !ok {
+		return
+	}
+	v.wg.Go(func() {
+		defer leave()
+		if err := c.settleConversion(group); err != nil {
+			v.failed(c.cfg.Now(), group)
+			c.log.Warn("the interrupted conversion of a group is not settled yet", "group", group, "err", err)
+		}
+	})
+}
+
+func (c *Coordinator) settleConversion(group string) error {
+	v := c.conversions
+	tenure := v.shards.Tenure(group)
+	ctx, cancel := withTenure(v.ended, tenure)
+	defer cancel()
+	defer context.AfterFunc(v.ended, cancel)()
+	ctx, done := context.WithTimeout(ctx, settleTimeout)
+	defer done()
+	asking, answered := c.writing(ctx)
+	standing, err := v.shards.Standing(asking, group)
+	answered()
+	switch {
+	case err != nil:
+		return err
+	case standing.Conversion == eventlog.ConversionNone:
+		return nil
+	case standing.Conversion != eventlog.ConversionCopied:
+		c.log.Info("an interrupted conversion to a classic group is taken back", "group", group)
+		c.takeBack(ctx, group, standing.Conversion)
+		return nil
+	}
+	for range deletionsMax {
+		if c.descriptions != nil && standing.Stored != eventlog.EpochNone {
+			if f := c.convertDescription(ctx, tenure, group); f.Code != 0 {
+				return errors.New("its topology description can't be deleted")
+			}
+		}
+		if err = c.finishConversion(ctx, group); !errors.Is(err, shard.ErrDescribed) {
+			break
+		}
+		standing.Stored = eventlog.EpochUncertain
+	}
+	if err == nil {
+		c.converted(ctx, group, 0)
+	}
+	return err
+}
