@@ -38,11 +38,6 @@ var vectors = []struct {
 			Epoch: 3, MetadataHash: 1,
 			ValidatedTopologyEpoch: EpochNone, StoredDescriptionTopologyEpoch: EpochNone, FailedDescriptionTopologyEpoch: EpochNone,
 		}}},
-	{"group on its way to the cluster", "00110003617070", "000000000003000000000000000101904e0103",
-		Record{Key{Type: TypeGroup, Group: "app"}, &Group{
-			Epoch: 3, MetadataHash: 1, Conversion: ConversionCopied,
-			ValidatedTopologyEpoch: EpochNone, StoredDescriptionTopologyEpoch: EpochNone, FailedDescriptionTopologyEpoch: EpochNone,
-		}}},
 	{"target of a member", "0015000361707000026d31", "0000020230050000000000000001000000020000000300010100",
 		Record{Key{Type: TypeTargetAssignmentMember, Group: "app", Member: "m1"}, &TargetAssignmentMember{Active: []TaskIDs{{SubtopologyID: "0", Partitions: []int32{0, 1, 2, 3}}}}}},
 	{"target", "00140003617070", "00000000000201000800000000000f4240",
@@ -69,6 +64,11 @@ var vectors = []struct {
 	{"configuration of a group", "7d010003617070", hex.EncodeToString([]byte(
 		`{"format":1,"configs":{"streams.num.standby.replicas":"1","streams.session.timeout.ms":"50000"}}`)),
 		Record{Key{Type: TypeGroupConfig, Group: "app"}, &GroupConfig{1, map[string]string{"streams.session.timeout.ms": "50000", "streams.num.standby.replicas": "1"}}}},
+	{"group on its way to the cluster", "00110003617070", "000000000003000000000000000101904e0103",
+		Record{Key{Type: TypeGroup, Group: "app"}, &Group{
+			Epoch: 3, MetadataHash: 1, Conversion: ConversionCopied,
+			ValidatedTopologyEpoch: EpochNone, StoredDescriptionTopologyEpoch: EpochNone, FailedDescriptionTopologyEpoch: EpochNone,
+		}}},
 }
 
 var offsetKey = Key{Type: TypeOffsetCommit, Group: "app", Topic: "in", Partition: 1}

@@ -18,6 +18,7 @@ import (
 	"streamkeeper/eventlog"
 	"streamkeeper/projection"
 	"streamkeeper/shard"
+	"streamkeeper/shard/groupconfig"
 	"streamkeeper/shard/offsets"
 	"streamkeeper/shard/streams"
 )
@@ -159,11 +160,11 @@ func (w *conversionWorld) start(node int32) *life {
 	cfg.InitialRebalanceDelay = 0
 	l.host = shard.New(shard.Config{
 		Log: w.log, Store: store, Membership: member,
-		Self:        eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: node, Address: "keeper:9292", Instance: fmt.Sprint(node, time.Now().UnixNano())},
-		Topics:      func() streams.Topics { return oneTopic{} },
-		GroupConfig: func(string) streams.Config { return cfg },
-		Offsets:     offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: offsets.RetentionDefault},
-		Converting:  func(group string) { l.service.SettleConversion(group) },
+		Self:       eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: node, Address: "keeper:9292", Instance: fmt.Sprint(node, time.Now().UnixNano())},
+		Topics:     func() streams.Topics { return oneTopic{} },
+		Groups:     groupconfig.Fixed(cfg),
+		Offsets:    offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: offsets.RetentionDefault},
+		Converting: func(group string) { l.service.SettleConversion(group) },
 	})
 	topics := NewTopics(TopicsConfig{Client: w.cluster})
 	l.service = New(Config{
