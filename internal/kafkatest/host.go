@@ -67,3 +67,26 @@ func (a *App) Get(store, key string) (host, value string) {
 	a.wait("answers", func() bool { return len(a.Events("VALUE "+store+" "+key)) > asked })
 	return a.last("HOST " + store + " " + key), a.last("VALUE " + store + " " + key)
 }
+
+// Lag asks how many records its stores, those of standby tasks included, are behind their changelogs.
+func (a *App) Lag() int {
+	a.tb.Helper()
+	asked := len(a.Events("LAG"))
+	a.command("lag")
+	a.wait("says its lag", func() bool { return len(a.Events("LAG")) > asked })
+	n, err := strconv.Atoi(a.last("LAG"))
+	if err != nil {
+		a.tb.Fatal(err)
+	}
+	return n
+}
+
+// Restored is how many records it has read from changelogs to restore stores of active tasks, so far.
+func (a *App) Restored() (records int) {
+	for _, e := range a.Events("RESTORED") { // store, partition, records
+		f := strings.Fields(e)
+		n, _ := strconv.Atoi(f[len(f)-1])
+		records += n
+	}
+	return records
+}

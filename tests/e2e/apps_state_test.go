@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/client"
 	"streamkeeper/internal/kafkatest"
@@ -238,4 +240,77 @@ func instanceIDs(g *client.GroupDescription) []string {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// configureGroup sets a configuration of a group.
+func configureGroup(t *testing.T, bootstrap, group, name, value string) {
+	t.Helper()
+	const groupConfig = kmsg.ConfigResourceType(32)
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	r := kmsg.NewIncrementalAlterConfigsRequestResource()
+	r.ResourceType, r.ResourceName = groupConfig, group
+	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	c.Name, c.Value, c.Op = name, &value, kmsg.IncrementalAlterConfigOpSet
+	r.Configs = append(r.Configs, c)
+	req.Resources = append(req.Resources, r)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	resp, err := req.RequestWith(t.Context(), cl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := resp.Resources[0]; got.ErrorCode != 0 {
+		t.Fatalf("set %s=%s for group %s: %v %s", name, value, group, kerr.ErrorForCode(got.ErrorCode), *got.ErrorMessage)
+	}
+}
+
+// standbys: an instance that dies is replaced by one that has its state already, and nothing is restored.
+func standbys(t *testing.T, c *cast) {
+	p := c.stage(t, partitions)
+	configureGroup(t, p.streams, p.group, "streams.num.standby.replicas", "1")
+	load := kafkatest.NewWords(t, p.direct, p.in, words)
+	o := kafkatest.AppOptions{Topology: "counted"}
+	a := p.start("a", o)
+	a.WaitTasks(2 * partitions)
+	b := p.startAlone("b", o)
+	stateful := func(tasks []string) (some []string) {
+		for _, task := range tasks {
+			if strings.HasPrefix(task, "1_") {
+				some = append(some, task)
+			}
+		}
+		return some
+	}
+	kafkatest.Eventually(t, outcome, func() error { // each has the state of the other
+		if !slices.Equal(stateful(a.Tasks()), b.Standbys()) || !slices.Equal(stateful(b.Tasks()), a.Standbys()) || len(a.Standbys())+len(b.Standbys()) != partitions {
+			return fmt.Errorf("a has %v and in standby %v, b has %v and in standby %v", a.Tasks(), a.Standbys(), b.Tasks(), b.Standbys())
+		}
+		return nil
+	})
+	if len(b.Standbys()) == 0 || len(a.Standbys()) == 0 {
+		t.Fatalf("b has the standbys %v, a %v", b.Standbys(), a.Standbys())
+	}
+	load.Send(10 * words)
+	p.sink.WaitCounts(load.Counts(), outcome)
+	kafkatest.WaitCommitted(t, p.streams, p.group, p.in, outcome)
+	kafkatest.WaitCommitted(t, p.streams, p.group, p.group+"-by-value-repartition", outcome)
+	kafkatest.Eventually(t, outcome, func() error {
+		if lag := a.Lag(); lag > 0 {
+			return fmt.Errorf("a is %d records behind", lag)
+		}
+		return nil
+	})
+	takes, restored, events := a.Standbys(), a.Restored(), len(a.Events("RESTORED"))
+	b.Kill()
+	a.WaitTasks(2 * partitions)
+	load.Send(2 * words)
+	p.sink.WaitCounts(load.Counts(), outcome)
+	if n, of := len(a.Events("RESTORED"))-events, a.Restored()-restored; n != len(takes) || of != 0 {
+		t.Errorf("%d stores of the tasks %v were restored with %d records, all of which were there in standby", n, takes, of)
+	}
+	p.oneOwner(nil)
+	p.calm(a, b)
 }

@@ -16,13 +16,10 @@ import (
 	"streamkeeper/internal/kafkatest"
 )
 
-func TestStatefulKafkaItself(t *testing.T)   { stateful(t, itself) }
-func TestStatefulServeBefore39(t *testing.T) { stateful(t, before39) }
-func TestStatefulServeBefore44(t *testing.T) { stateful(t, before44) }
-func TestStatefulEmbeddedLog(t *testing.T)   { stateful(t, embedded) }
+func TestStatefulEmbeddedLog(t *testing.T) { stateful(t, embedded) }
 
 // stateful is the life of an application with a repartition topic, a store and its changelog, and of a windowed join. Nobody makes
-// their internal topics but the coordinator.
+// their internal topics but the coordinator. (In the other worlds the two are among the stories of apps.)
 func stateful(t *testing.T, w world) {
 	p := w.build(t)
 	t.Run("count", func(t *testing.T) {

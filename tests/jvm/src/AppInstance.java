@@ -16,6 +16,7 @@ import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.CloseOptions;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.KeyQueryMetadata;
+import org.apache.kafka.streams.LagInfo;
 import org.apache.kafka.streams.StoreQueryParameters;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.TaskMetadata;
@@ -45,6 +46,7 @@ import org.apache.kafka.streams.state.ReadOnlyKeyValueStore;
  *   RESTORED counts 1 250 (store, partition, records read from its changelog)
  *   ENDPOINTS host:port=in-0,in-1|in-2 …  (with application.server: what each instance has, active|standby)
  *   HOST store key host:port, and VALUE store key value (answers to get)
+ *   LAG 0 (records, answer to lag)
  *   UNCAUGHT exception                CLOSED true
  * </pre>
  */
@@ -158,6 +160,14 @@ final class AppInstance {
         } catch (InvalidStateStoreException elsewhere) {
             say("VALUE " + store + " " + key + " (not here)");
         }
+    }
+
+    /** Says how many records its stores, active and standby, lack of their changelogs. */
+    void lag() {
+        long sum = 0;
+        for (Map<Integer, LagInfo> partitions : streams.allLocalStorePartitionLags().values())
+            for (LagInfo lag : partitions.values()) sum += lag.offsetLag();
+        say("LAG " + sum);
     }
 
     /** Closes it; a second call waits for the first. */

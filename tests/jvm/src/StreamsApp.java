@@ -17,6 +17,7 @@ import java.util.concurrent.ConcurrentHashMap;
  *   stop   id/name          closes it
  *   slow   id/name  ms      from now on each of its records takes so long
  *   get    id/name  store  key    where a key of a store is, and its value if it is here
+ *   lag    id/name          how far its stores, standbys included, are behind their changelogs
  * </pre>
  *
  * Standard output has one event per line, after the milliseconds since the start and the instance:
@@ -70,6 +71,7 @@ public final class StreamsApp {
                     INSTANCES.remove(words.get(0), instance);
                 }
                 case "slow" -> instance.slow(Long.parseLong(words.get(1)));
+                case "lag" -> instance.lag();
                 case "get" -> instance.get(words.get(1), words.get(2));
                 default -> throw new IllegalArgumentException("there is no command " + command);
             }
