@@ -302,6 +302,21 @@ func (k *Keeper) Restart() {
 	k.WaitReady()
 }
 
+// Set gives a flag another value from the next start on.
+func (k *Keeper) Set(flag, value string) {
+	for i, a := range k.argv {
+		if strings.HasPrefix(a, flag+"=") {
+			k.argv[i] = flag + "=" + value
+			return
+		}
+		if a == flag && i+1 < len(k.argv) {
+			k.argv[i+1] = value
+			return
+		}
+	}
+	k.argv = append(k.argv, flag, value)
+}
+
 // keeperCommandTimeout bounds commands that end by themselves.
 const keeperCommandTimeout = time.Minute
 

@@ -32,10 +32,10 @@ type twoReplicas struct {
 	replicas map[int32]*kafkatest.Keeper
 }
 
-func startTwoReplicas(t *testing.T) *twoReplicas {
+func startTwoReplicas(t *testing.T, more ...string) *twoReplicas {
 	r := &twoReplicas{t: t, cluster: kafkatest.Shared(t, kafka44), replicas: map[int32]*kafkatest.Keeper{}}
 	for _, id := range []int32{nodeOne, nodeTwo} {
-		r.replicas[id] = kafkatest.StartStreamkeeper(t, serveArgs(t, r.cluster, "--node-id", fmt.Sprint(id))...)
+		r.replicas[id] = kafkatest.StartStreamkeeper(t, serveArgs(t, r.cluster, append([]string{"--node-id", fmt.Sprint(id)}, more...)...)...)
 	}
 	r.topic = r.replicas[nodeOne].LogTopic()
 	return r
@@ -52,6 +52,17 @@ func (r *twoReplicas) waitShares(one, two int) {
 	kafkatest.Eventually(r.t, takeover, func() error {
 		if got := shares(r.owners()); got[nodeOne] != one || got[nodeTwo] != two {
 			return fmt.Errorf("shards by owner %v, want %d and %d", got, one, two)
+		}
+		return nil
+	})
+}
+
+// waitSharesOf waits until the node owns so many shards.
+func (r *twoReplicas) waitSharesOf(node int32, n int) {
+	r.t.Helper()
+	kafkatest.Eventually(r.t, takeover, func() error {
+		if got := shares(r.owners()); got[node] != n {
+			return fmt.Errorf("shards by owner %v, want %d of node %d", got, n, node)
 		}
 		return nil
 	})
