@@ -6,6 +6,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/explain"
 )
 
 // DescribeOptions say what a description is to hold beyond the group itself.
@@ -15,6 +17,28 @@ type DescribeOptions struct {
 	IncludeTopologyDescription bool
 	// IncludeAuthorizedOperations asks what the caller may do with the group.
 	IncludeAuthorizedOperations bool
+	// Explain asks why the group is in its state, and why its topology description is not there. Only streamkeeper answers; others ignore
+	// the question, and GroupDescription.Explanation stays nil.
+	Explain bool
+	// Epochs asks, besides, which topology epochs the plugin has a description of.
+	Epochs bool
+	// TopologyEpoch, where it is not nil, asks for the description of that epoch in the place of the current one's. Where the coordinator can't
+	// be asked so, the group's error is UNSUPPORTED_VERSION.
+	TopologyEpoch *int32
+}
+
+// question is what goes into our tagged field; ok is false where nothing does.
+func (o DescribeOptions) question() (q explain.Question, ok bool) {
+	q = explain.Question{Epochs: o.Epochs, TopologyEpoch: o.TopologyEpoch}
+	return q, o.Explain || o.Epochs || o.TopologyEpoch != nil
+}
+
+// checked refuses an answer in which the question for another epoch was not understood.
+func (o DescribeOptions) checked(d *GroupDescription, node Node) error {
+	if want := o.TopologyEpoch; want != nil && (d.Explanation == nil || d.Explanation.TopologyEpoch == nil || *d.Explanation.TopologyEpoch != *want) {
+		return &Error{Err: kerr.UnsupportedVersion, Message: fmt.Sprintf("node %v has only the topology description of the current topology epoch", node)}
+	}
+	return nil
 }
 
 // DescribedGroup is what came of describing a group: a description or an error.
@@ -50,6 +74,9 @@ func (a *Admin) DescribeStreamsGroups(ctx context.Context, groups []string, o De
 			req := kmsg.NewPtrStreamsGroupDescribeRequest()
 			req.Groups = groups
 			req.IncludeTopologyDescription, req.IncludeAuthorizedOperations = o.IncludeTopologyDescription, o.IncludeAuthorizedOperations
+			if q, ok := o.question(); ok {
+				q.Put(&req.UnknownTags)
+			}
 			return req
 		},
 		answer: func(node Node, kresp kmsg.Response, done func(string, error)) {
@@ -63,6 +90,9 @@ func (a *Admin) DescribeStreamsGroups(ctx context.Context, groups []string, o De
 				}
 				if err == nil {
 					descriptions[g.Group], err = groupFromWire(g, node)
+				}
+				if err == nil {
+					err = o.checked(descriptions[g.Group], node)
 				}
 				done(g.Group, err)
 			}

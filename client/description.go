@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/client/topology"
+	"streamkeeper/explain"
 )
 
 // TopologyStatus says what there is to know about the topology description of a group. The numbers are those of the
@@ -201,6 +202,8 @@ type GroupDescription struct {
 	// TopologyStatus says whether there is a TopologyDescription: it is not nil if and only if the status is AVAILABLE.
 	TopologyStatus      TopologyStatus        `json:"topologyDescriptionStatus"`
 	TopologyDescription *topology.Description `json:"topologyDescription,omitempty"`
+	// Explanation is what the coordinator tells beyond the protocol; nil where it was not asked or does not know the question.
+	Explanation *explain.Group `json:"explanation,omitempty"`
 }
 
 // groupFromWire reads one group of a response as Kafka's admin client does (DescribeStreamsGroupsHandler). An error concerns this group alone.
@@ -228,6 +231,10 @@ func groupFromWire(g *kmsg.StreamsGroupDescribeResponseGroup, node Node) (*Group
 	slices.SortFunc(d.Members, func(a, b MemberDescription) int {
 		return cmp.Or(strings.Compare(a.ClientID, b.ClientID), strings.Compare(a.ID, b.ID))
 	})
+	var err error
+	if d.Explanation, err = explain.GroupOf(&g.UnknownTags); err != nil {
+		return nil, fmt.Errorf("group %q at %v: %w", g.Group, node, err)
+	}
 	switch d.TopologyStatus {
 	case TopologyNotRequested, TopologyNotStored, TopologyFailed:
 		// whatever the field holds
@@ -236,7 +243,6 @@ func groupFromWire(g *kmsg.StreamsGroupDescribeResponseGroup, node Node) (*Group
 		if t == nil {
 			return nil, fmt.Errorf("group %q at %v: topology description is missing despite status %v", g.Group, node, d.TopologyStatus)
 		}
-		var err error
 		if d.TopologyDescription, err = topology.FromWire(t.Subtopologies, t.GlobalStores); err != nil {
 			return nil, fmt.Errorf("group %q at %v: topology description: %w", g.Group, node, err)
 		}

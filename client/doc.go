@@ -19,6 +19,7 @@
 //	admin.go           Admin
 //	describe.go        StreamsGroupDescribe (89)
 //	description.go     what a group is, and its reading from the wire
+//	explain.go         why a group is in its state, from its description alone
 //	status.go          topology descriptions as kafka-streams-groups prints them
 //	list.go            ListGroups (16) on every node
 //	delete.go          DeleteGroups (42)

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/explain"
 	"streamkeeper/shard/streams"
 )
 
@@ -305,5 +306,50 @@ func TestATenureEndsWithTheShard(t *testing.T) {
 		if err := context.Cause(r.Tenure("g")); err != ErrNotOwner && r.Tenure("g").Err() != nil {
 			t.Errorf("afterwards: %v", err)
 		}
+	})
+}
+
+// An explanation is of one moment: the state, its timers, the refusal; and it is the successor's as well.
+func TestExplain(t *testing.T) {
+	describing(t, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		if _, err := r.Explain(t.Context(), "nobody"); codeOf(err) != 69 {
+			t.Errorf("of a group that is not there: %v", err)
+		}
+		r.join(t, "g", "m")
+		if err := r.BeginPush(t.Context(), "g", "m", 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.PushRefused(t.Context(), "g", tooOdd); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		check := func(r *node, silent time.Duration, speaks bool) {
+			t.Helper()
+			e, err := r.Explain(t.Context(), "g")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Group.State != "Stable" || e.Stored != eventlog.EpochUncertain || e.Failed != 0 || e.Current != 1 || e.SpeakOld || e.SpeakDesc != speaks {
+				t.Errorf("got %+v", e)
+			}
+			if why := e.Refusal; why == nil || why.Reason != "too odd" || why.Timestamp == 0 {
+				t.Errorf("refused because of %+v", why)
+			}
+			switch {
+			case silent == 0:
+				if len(e.Reasons) != 0 {
+					t.Errorf("reasons %+v", e.Reasons)
+				}
+			case len(e.Reasons) != 1 || e.Reasons[0].Code != explain.SilentMember || e.At.Sub(*e.Reasons[0].Since) != silent:
+				t.Errorf("reasons %+v, want one member silent for %s", e.Reasons, silent)
+			}
+		}
+		check(r, 20*time.Second, true)
+		r.stop()
+		s := start(1)
+		s.m.assign(time.Hour, 0)
+		s.awaitServing(t)
+		check(s, 0, false) // its session began anew, and its version is not known
 	})
 }

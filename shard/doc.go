@@ -24,6 +24,7 @@
 //	verbs_offsets.go, verbs_description.go   of offsets; what the log says of topology descriptions
 //	verbs_config.go   the configuration of a group
 //	verbs_convert.go   steps of a conversion to a classic group of the cluster
+//	verbs_explain.go   why a group is in its state
 //	tenure.go      contexts that last as long as a shard serves
 //	claim.go       claiming, loading, giving up
 //	turn.go        one unit of work on the loop: apply, append, who waits for what

@@ -65,9 +65,6 @@ func (l *listCmd) Run(ctx context.Context, s *stdio) error {
 		if err != nil {
 			return err
 		}
-		if groups == nil {
-			groups = []admin.Listed{}
-		}
 		return l.write(s.out, groups, func(w io.Writer) error { return admin.WriteList(w, groups) })
 	})
 }
@@ -95,17 +92,22 @@ func (d *describeCmd) Run(ctx context.Context, s *stdio) error {
 	})
 }
 
-// topology writes the description that the application pushed. Where there is none the error has Kafka's text.
+// topology writes the description that the application pushed. Where there is none the error has Kafka's text, and in a second line why.
 func (d *describeCmd) topology(ctx context.Context, a *admin.Client, w io.Writer) error {
 	format, err := topology.ParseFormat(d.Output)
 	if err != nil {
 		return err
 	}
-	g := client.NewAdmin(a.Kafka()).DescribeStreamsGroups(ctx, []string{d.Group}, client.DescribeOptions{IncludeTopologyDescription: true})[0]
+	g := a.Groups().DescribeStreamsGroups(ctx, []string{d.Group}, client.DescribeOptions{IncludeTopologyDescription: true, Explain: true})[0]
 	if g.Err != nil {
 		return g.Err
 	}
-	return g.Description.WriteTopology(ctx, w, format)
+	err = g.Description.WriteTopology(ctx, w, format)
+	if _, none := errors.AsType[*client.NoTopologyError](err); none {
+		why := g.Description.Explain()
+		return fmt.Errorf("%w\n%s", err, why.Description.TextAt(why.At))
+	}
+	return err
 }
 
 type deleteCmd struct {

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"streamkeeper/client"
 	"streamkeeper/internal/kafkatest"
 )
 
@@ -27,20 +28,23 @@ func beat(t *testing.T, c *Client, group string, epoch int32, edit func(*kmsg.St
 	r.Group, r.MemberID, r.MemberEpoch = group, "member-1", epoch
 	edit(r)
 	var resp *kmsg.StreamsGroupHeartbeatResponse
-	if err := retry(t.Context(), func() error {
-		node, err := c.coordinator(t.Context(), group)
+	kafkatest.Eventually(t, time.Minute, func() error { // the coordinator of a broker that has just started is not there yet
+		find := kmsg.NewPtrFindCoordinatorRequest()
+		find.CoordinatorKey, find.CoordinatorKeys = group, []string{group}
+		found, err := find.RequestWith(t.Context(), c.Kafka())
 		if err != nil {
 			return err
 		}
-		kresp, err := c.Kafka().Broker(int(node.ID)).RetriableRequest(t.Context(), r)
+		if err := kerr.ErrorForCode(found.Coordinators[0].ErrorCode); err != nil {
+			return err
+		}
+		kresp, err := c.Kafka().Broker(int(found.Coordinators[0].NodeID)).RetriableRequest(t.Context(), r)
 		if err != nil {
 			return err
 		}
 		resp = kresp.(*kmsg.StreamsGroupHeartbeatResponse)
-		return refusal(resp.ErrorCode, resp.ErrorMessage)
-	}); err != nil {
-		t.Fatal(err)
-	}
+		return kerr.ErrorForCode(resp.ErrorCode)
+	})
 	return resp
 }
 
@@ -107,7 +111,7 @@ func TestAgainstKafkasOwnCoordinator(t *testing.T) {
 			t.Errorf("describe lacks %q:\n%s", line, got)
 		}
 	}
-	if d.Members[0].Endpoint != "app:7" || d.Subtopologies[0].SourceTopics[0] != "in" {
+	if *d.Members[0].Endpoint != (client.Endpoint{Host: "app", Port: 7}) || d.Subtopologies[0].SourceTopics[0] != "in" {
 		t.Errorf("description %+v", d)
 	}
 

@@ -10,53 +10,14 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/client"
 )
 
 // Description is everything that is shown of a group.
 type Description struct {
-	Group           string        `json:"group"`
-	State           string        `json:"state"`
-	Epoch           int32         `json:"epoch"`
-	AssignmentEpoch int32         `json:"assignmentEpoch"`
-	TopologyEpoch   int32         `json:"topologyEpoch"`
-	Assignor        string        `json:"assignor,omitempty"`
-	Coordinator     Node          `json:"coordinator"`
-	Subtopologies   []Subtopology `json:"subtopologies"`
-	Members         []Member      `json:"members"`
-	Offsets         []Offset      `json:"offsets"`
-}
-
-// Subtopology names the topics of one part of the topology.
-type Subtopology struct {
-	ID                      string   `json:"id"`
-	SourceTopics            []string `json:"sourceTopics,omitempty"`
-	RepartitionSinkTopics   []string `json:"repartitionSinkTopics,omitempty"`
-	RepartitionSourceTopics []string `json:"repartitionSourceTopics,omitempty"`
-	ChangelogTopics         []string `json:"changelogTopics,omitempty"`
-}
-
-// Tasks are partitions by subtopology.
-type Tasks map[string][]int32
-
-// Member is one stream thread.
-type Member struct {
-	ID            string            `json:"id"`
-	Epoch         int32             `json:"epoch"`
-	TopologyEpoch int32             `json:"topologyEpoch"`
-	InstanceID    *string           `json:"instanceId,omitempty"`
-	RackID        *string           `json:"rackId,omitempty"`
-	ClientID      string            `json:"clientId"`
-	Host          string            `json:"host"`
-	ProcessID     string            `json:"processId"`
-	Endpoint      string            `json:"endpoint,omitempty"`
-	Tags          map[string]string `json:"tags,omitempty"`
-	Active        Tasks             `json:"active"`
-	Standby       Tasks             `json:"standby,omitempty"`
-	Warmup        Tasks             `json:"warmup,omitempty"`
-	TargetActive  Tasks             `json:"targetActive"`
-	TargetStandby Tasks             `json:"targetStandby,omitempty"`
-	TargetWarmup  Tasks             `json:"targetWarmup,omitempty"`
+	*client.GroupDescription
+	Offsets []Offset `json:"offsets"`
 }
 
 // Offset is a partition that the group reads or has a committed offset of.
@@ -73,103 +34,25 @@ type Offset struct {
 	Member string `json:"member,omitempty"`
 }
 
-// Describe asks the group's coordinator, and the leaders of what it reads for the ends of their partitions.
+// Describe asks the group's coordinator, why the group is in its state included, and the leaders of what it reads for the ends of
+// their partitions.
 func (c *Client) Describe(ctx context.Context, group string) (*Description, error) {
-	var d *Description
-	if err := retry(ctx, func() error {
-		node, err := c.coordinator(ctx, group)
-		if err != nil {
-			return err
-		}
-		req := kmsg.NewPtrStreamsGroupDescribeRequest()
-		req.Groups = []string{group}
-		kresp, err := c.cl.Broker(int(node.ID)).RetriableRequest(ctx, req)
-		if err != nil {
-			return fmt.Errorf("describe group %s at %v: %w", group, node, err)
-		}
-		resp := kresp.(*kmsg.StreamsGroupDescribeResponse)
-		if len(resp.Groups) != 1 {
-			return fmt.Errorf("describe group %s at %v: the answer is about %d groups", group, node, len(resp.Groups))
-		}
-		g := &resp.Groups[0]
-		if err := refusal(g.ErrorCode, g.ErrorMessage); err != nil {
-			return err
-		}
-		d = description(g, node)
-		return nil
-	}); err != nil {
-		return nil, err
+	described := c.groups.DescribeStreamsGroups(ctx, []string{group}, client.DescribeOptions{Explain: true})[0]
+	if described.Err != nil {
+		return nil, described.Err
 	}
+	d := &Description{GroupDescription: described.Description, Offsets: []Offset{}}
 	return d, c.offsets(ctx, d)
 }
 
-func description(g *kmsg.StreamsGroupDescribeResponseGroup, node Node) *Description {
-	d := &Description{
-		Group: g.Group, State: g.State, Epoch: g.Epoch, AssignmentEpoch: g.AssignmentEpoch, Coordinator: node,
-		Subtopologies: []Subtopology{}, Members: []Member{}, Offsets: []Offset{},
-	}
-	if g.AssignorName != nil {
-		d.Assignor = *g.AssignorName
-	}
-	if g.Topology != nil {
-		d.TopologyEpoch = g.Topology.Epoch
-		for _, s := range g.Topology.Subtopologies {
-			d.Subtopologies = append(d.Subtopologies, Subtopology{
-				ID: s.SubtopologyID, SourceTopics: s.SourceTopics, RepartitionSinkTopics: s.RepartitionSinkTopics,
-				RepartitionSourceTopics: topicNames(s.RepartitionSourceTopics), ChangelogTopics: topicNames(s.StateChangelogTopics),
-			})
-		}
-	}
-	for i := range g.Members {
-		d.Members = append(d.Members, member(&g.Members[i]))
-	}
-	slices.SortFunc(d.Members, func(a, b Member) int {
-		return cmp.Or(strings.Compare(a.ClientID, b.ClientID), strings.Compare(a.ID, b.ID))
-	})
-	return d
-}
-
-func member(m *kmsg.StreamsGroupDescribeResponseGroupMember) Member {
-	out := Member{
-		ID: m.MemberID, Epoch: m.MemberEpoch, TopologyEpoch: m.TopologyEpoch, InstanceID: m.InstanceID, RackID: m.RackID,
-		ClientID: m.ClientID, Host: strings.TrimPrefix(m.ClientHost, "/"), ProcessID: m.ProcessID,
-		Active: tasks(m.Assignment.ActiveTasks), Standby: tasks(m.Assignment.StandbyTasks), Warmup: tasks(m.Assignment.WarmupTasks),
-		TargetActive: tasks(m.TargetAssignment.ActiveTasks), TargetStandby: tasks(m.TargetAssignment.StandbyTasks), TargetWarmup: tasks(m.TargetAssignment.WarmupTasks),
-	}
-	if m.UserEndpoint != nil {
-		out.Endpoint = fmt.Sprintf("%s:%d", m.UserEndpoint.Host, m.UserEndpoint.Port)
-	}
-	for _, t := range m.ClientTags {
-		if out.Tags == nil {
-			out.Tags = map[string]string{}
-		}
-		out.Tags[t.Key] = t.Value
-	}
-	return out
-}
-
-func tasks(in []kmsg.TaskIDs) Tasks {
-	out := Tasks{}
-	for _, t := range in {
-		out[t.SubtopologyID] = slices.Sorted(slices.Values(t.Partitions))
-	}
-	return out
-}
-
-func topicNames(in []kmsg.TopicInfo) []string {
-	var out []string
-	for _, t := range in {
-		out = append(out, t.Topic)
-	}
-	return out
+// place is a partition of a topic.
+type place struct {
+	topic     string
+	partition int32
 }
 
 // offsets fills in what is committed, what is read by whom, and how far behind it is.
 func (c *Client) offsets(ctx context.Context, d *Description) error {
-	type place struct {
-		topic     string
-		partition int32
-	}
 	rows := map[place]*Offset{}
 	row := func(topic string, partition int32) *Offset {
 		p := place{topic, partition}
@@ -178,38 +61,38 @@ func (c *Client) offsets(ctx context.Context, d *Description) error {
 		}
 		return rows[p]
 	}
-
-	var committed kadm.OffsetResponses
-	if err := retry(ctx, func() (err error) {
-		committed, err = c.adm.FetchOffsets(ctx, d.Group)
-		return err
-	}); err != nil {
-		return fmt.Errorf("committed offsets of group %s: %w", d.Group, err)
+	committed := c.groups.ListStreamsGroupOffsets(ctx, map[string][]client.TopicPartition{d.Group: nil}, client.OffsetsOptions{})[0]
+	if committed.Err != nil {
+		return fmt.Errorf("committed offsets of group %s: %w", d.Group, committed.Err)
 	}
-	committed.Each(func(o kadm.OffsetResponse) {
-		if o.At >= 0 {
-			row(o.Topic, o.Partition).Committed = &o.At
+	for _, o := range committed.Offsets {
+		if o.Err == nil && o.Offset >= 0 {
+			row(o.Topic, o.Partition).Committed = &o.Offset
 		}
-	})
-
+	}
 	reads := map[string][]string{}
 	for _, s := range d.Subtopologies {
-		reads[s.ID] = append(slices.Clone(s.SourceTopics), s.RepartitionSourceTopics...)
+		reads[s.ID] = slices.Clone(s.SourceTopics)
+		for _, t := range s.RepartitionSourceTopics {
+			reads[s.ID] = append(reads[s.ID], t.Name)
+		}
 	}
 	for _, m := range d.Members {
-		for id, partitions := range m.Active {
-			for _, p := range partitions {
-				for _, topic := range reads[id] {
-					r := row(topic, p)
-					r.Task, r.Member = fmt.Sprintf("%s_%d", id, p), m.ID
-				}
+		for _, task := range m.Assignment.Active {
+			for _, topic := range reads[task.Subtopology] {
+				r := row(topic, task.Partition)
+				r.Task, r.Member = task.String(), m.ID
 			}
 		}
 	}
 	if len(rows) == 0 {
 		return nil
 	}
+	return c.lags(ctx, d, rows)
+}
 
+// lags asks for the ends of partitions, and puts the rows in order.
+func (c *Client) lags(ctx context.Context, d *Description, rows map[place]*Offset) error {
 	topics := map[string]struct{}{}
 	for p := range rows {
 		topics[p.topic] = struct{}{}

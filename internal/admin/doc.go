@@ -1,9 +1,7 @@
-// Package admin asks a cluster about streams groups with Kafka's own protocol: through streamkeeper, or a Kafka 4.x
-// broker that coordinates streams groups itself.
+// Package admin is what the command line shows of streams groups. It asks with package client, so it works through streamkeeper and with a Kafka
+// 4.x broker that coordinates streams groups itself.
 //
-//	client.go    finding coordinators and asking them again where a shard moved
-//	list.go      ListGroups on every node
-//	describe.go  StreamsGroupDescribe, committed offsets and their lag
-//	delete.go    DeleteGroups
+//	client.go    connecting; list, delete
+//	describe.go  a group with its committed offsets and their lag
 //	text.go      tables for people
 package admin

@@ -3,39 +3,46 @@ package admin
 import (
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"streamkeeper/client"
+	"streamkeeper/explain"
 )
 
 func table(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
 // WriteList writes a table of groups.
-func WriteList(w io.Writer, groups []Listed) error {
+func WriteList(w io.Writer, groups []client.ListedGroup) error {
 	t := table(w)
 	fmt.Fprintln(t, "GROUP\tSTATE\tCOORDINATOR")
 	for _, g := range groups {
-		fmt.Fprintf(t, "%s\t%s\t%v\n", g.Group, orDash(g.State), g.Coordinator)
+		fmt.Fprintf(t, "%s\t%s\t%v\n", cell(g.Group), cell(g.State), g.Coordinator)
 	}
 	return t.Flush()
 }
 
-// WriteText writes the description as tables: the group, its members, what it reads.
+// WriteText writes the description for people: the group, why it is in its state, its topology description, its members, what it
+// reads.
 func (d *Description) WriteText(w io.Writer) error {
 	t := table(w)
 	fmt.Fprintln(t, "GROUP\tSTATE\tEPOCH\tASSIGNMENT-EPOCH\tTOPOLOGY-EPOCH\tASSIGNOR\tCOORDINATOR\tMEMBERS")
-	fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%s\t%v\t%d\n", d.Group, d.State, d.Epoch, d.AssignmentEpoch, d.TopologyEpoch,
-		orDash(d.Assignor), d.Coordinator, len(d.Members))
+	fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%s\t%v\t%d\n", cell(d.Group), cell(d.State), d.Epoch, d.AssignmentEpoch, d.TopologyEpoch,
+		cell(d.Assignor), d.Coordinator, len(d.Members))
 	if err := t.Flush(); err != nil {
+		return err
+	}
+	if err := d.writeReasons(w); err != nil {
 		return err
 	}
 	if len(d.Members) > 0 {
 		t = table(w)
 		fmt.Fprintln(t, "\nMEMBER\tEPOCH\tCLIENT-ID\tHOST\tPROCESS\tTASKS")
-		for _, m := range d.Members {
-			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n", m.ID, m.Epoch, m.ClientID, m.Host, m.ProcessID, m.tasksText())
+		for i := range d.Members {
+			m := &d.Members[i]
+			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n", cell(m.ID), m.Epoch, cell(m.ClientID), cell(m.Host), cell(m.ProcessID), tasksText(m))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -45,43 +52,58 @@ func (d *Description) WriteText(w io.Writer) error {
 		t = table(w)
 		fmt.Fprintln(t, "\nTOPIC\tPARTITION\tCOMMITTED\tEND\tLAG\tTASK\tMEMBER")
 		for _, o := range d.Offsets {
-			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", o.Topic, o.Partition, number(o.Committed), number(o.End), number(o.Lag),
-				orDash(o.Task), orDash(o.Member))
+			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", cell(o.Topic), o.Partition, number(o.Committed), number(o.End), number(o.Lag),
+				cell(o.Task), cell(o.Member))
 		}
 		return t.Flush()
 	}
 	return nil
 }
 
-// tasksText lists the tasks as "0_1", and the target where the member is not there yet.
-func (m *Member) tasksText() string {
-	var parts []string
-	add := func(name string, now, target Tasks) {
-		if len(now) > 0 {
-			parts = append(parts, name+" "+now.String())
+// writeReasons writes why the group is in its state, a line each, and where its topology description is if the coordinator tells.
+func (d *Description) writeReasons(w io.Writer) error {
+	g := d.Explain()
+	var b strings.Builder
+	for i, r := range g.Reasons {
+		if i == 0 {
+			fmt.Fprintf(&b, "\nWhy %s:\n", cell(d.State))
 		}
-		if !maps.EqualFunc(now, target, slices.Equal) {
-			parts = append(parts, name+" to be "+target.String())
-		}
+		b.WriteString("  - " + r.TextAt(g.At) + "\n")
 	}
-	add("active", m.Active, m.TargetActive)
-	add("standby", m.Standby, m.TargetStandby)
-	add("warm-up", m.Warmup, m.TargetWarmup)
-	return orDash(strings.Join(parts, "; "))
+	if d.Explanation != nil {
+		b.WriteString("\n" + g.Description.TextAt(g.At) + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
-// String lists the tasks as Streams names them, subtopology_partition.
-func (t Tasks) String() string {
-	var out []string
-	for _, id := range slices.Sorted(maps.Keys(t)) {
-		for _, p := range t[id] {
-			out = append(out, fmt.Sprintf("%s_%d", id, p))
+// tasksText lists the tasks as "0_1", and the target where the member is not there yet.
+func tasksText(m *client.MemberDescription) string {
+	var parts []string
+	add := func(name string, now, target []client.TaskID) {
+		if len(now) > 0 {
+			parts = append(parts, name+" "+taskNames(now))
+		}
+		if !slices.Equal(now, target) {
+			parts = append(parts, name+" to be "+taskNames(target))
 		}
 	}
-	if len(out) == 0 {
+	add("active", m.Assignment.Active, m.Target.Active)
+	add("standby", m.Assignment.Standby, m.Target.Standby)
+	add("warm-up", m.Assignment.Warmup, m.Target.Warmup)
+	return cell(strings.Join(parts, "; "))
+}
+
+// taskNames lists tasks as Streams names them, subtopology_partition.
+func taskNames(tasks []client.TaskID) string {
+	if len(tasks) == 0 {
 		return "none"
 	}
-	return strings.Join(out, " ")
+	names := make([]string, len(tasks))
+	for i, t := range tasks {
+		names[i] = t.String()
+	}
+	return strings.Join(names, " ")
 }
 
 func number(n *int64) string {
@@ -91,9 +113,10 @@ func number(n *int64) string {
 	return strconv.FormatInt(*n, 10)
 }
 
-func orDash(s string) string {
+// cell is s as a table shows it: in one line, whatever it holds, and "-" for nothing.
+func cell(s string) string {
 	if s == "" {
 		return "-"
 	}
-	return s
+	return explain.Clean(s)
 }

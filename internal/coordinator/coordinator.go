@@ -25,6 +25,7 @@ type Shards interface {
 
 	Heartbeat(ctx context.Context, c shard.Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest) (shard.HeartbeatResult, error)
 	Describe(ctx context.Context, group string) (kmsg.StreamsGroupDescribeResponseGroup, error)
+	Explain(ctx context.Context, group string) (shard.Explained, error)
 	Commit(ctx context.Context, c offsets.Commit, member string, epoch int32, instance *string) (*kmsg.OffsetCommitResponse, error)
 	Fetch(ctx context.Context, group *kmsg.OffsetFetchRequestGroup, requireStable bool) (kmsg.OffsetFetchResponseGroup, error)
 	DeleteOffsets(ctx context.Context, req *kmsg.OffsetDeleteRequest, judge func(topic string, partition int32) int16) (*kmsg.OffsetDeleteResponse, error)

@@ -40,6 +40,15 @@ type fakeShards struct {
 	wants    bool                                       // a description, at topology epoch 0
 	busy     atomic.Int32
 	most     atomic.Int32
+
+	explained map[string]explained // by group
+	members   map[string]int       // how many a group has
+}
+
+// explained is what the shard of a group tells; Topology replaces the group's.
+type explained struct {
+	shard.Explained
+	Topology *kmsg.StreamsGroupDescribeResponseGroupTopology
 }
 
 func newFakeShards() *fakeShards {
@@ -99,6 +108,19 @@ func (s *fakeShards) Describe(_ context.Context, group string) (kmsg.StreamsGrou
 	g := kmsg.NewStreamsGroupDescribeResponseGroup()
 	g.Group, g.State = group, "Stable"
 	return g, s.err[group]
+}
+func (s *fakeShards) Explain(ctx context.Context, group string) (shard.Explained, error) {
+	g, err := s.Describe(ctx, group)
+	if err != nil {
+		return shard.Explained{}, err
+	}
+	e := s.explained[group]
+	e.Group = g
+	if t := e.Topology; t != nil {
+		e.Group.Topology = t
+	}
+	e.Group.Members = make([]kmsg.StreamsGroupDescribeResponseGroupMember, s.members[group])
+	return e.Explained, nil
 }
 func (s *fakeShards) Commit(_ context.Context, c offsets.Commit, member string, epoch int32, _ *string) (*kmsg.OffsetCommitResponse, error) {
 	s.call("commit %s %s %d", c.Group, member, epoch)

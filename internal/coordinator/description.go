@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -41,6 +42,36 @@ type descriptions struct {
 	plugin  *plugin.Traced
 	shards  DescriptionShards
 	backoff *plugin.Backoff
+	pushing pushing
+}
+
+// pushing counts the pushes under way by group; the plugin's bound on calls and the connections of clients bound it.
+type pushing struct {
+	mu     sync.Mutex
+	groups map[string]int
+}
+
+// begin notes a push; the function that it returns notes its end.
+func (p *pushing) begin(group string) (end func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.groups == nil {
+		p.groups = map[string]int{}
+	}
+	p.groups[group]++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.groups[group]--; p.groups[group] == 0 {
+			delete(p.groups, group)
+		}
+	}
+}
+
+func (p *pushing) has(group string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.groups[group] > 0
 }
 
 func newDescriptions(cfg *Descriptions) *descriptions {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"streamkeeper/eventlog"
 	"streamkeeper/plugin"
 	"streamkeeper/shard"
 )
@@ -19,40 +18,42 @@ const (
 	descriptionAvailable    int8 = 3
 )
 
-// described asks the group's shard; stored is the topology epoch that the plugin holds for sure, where a description is asked for.
-func (c *Coordinator) described(ctx context.Context, r *kmsg.StreamsGroupDescribeRequest, group string) (shard.Described, error) {
-	if c.descriptions != nil && r.IncludeTopologyDescription {
-		return c.descriptions.shards.DescribeStored(ctx, group)
-	}
-	g, err := c.shards.Describe(ctx, group)
-	return shard.Described{Group: g, Stored: eventlog.EpochNone}, err
-}
-
-// attachDescriptions fills in the descriptions of those groups whose stored epoch is that of their topology, all side by side. A
-// failure of the plugin changes nothing but the status.
-func (c *Coordinator) attachDescriptions(ctx context.Context, groups []kmsg.StreamsGroupDescribeResponseGroup, stored []int32) {
+// attachDescriptions fills in the descriptions of those groups whose stored epoch is that of their topology, all side by side, and says of
+// groups that are explained where theirs is. A failure of the plugin changes nothing but the status.
+func (c *Coordinator) attachDescriptions(ctx context.Context, groups []kmsg.StreamsGroupDescribeResponseGroup, all []described, attach bool) {
 	var calls []plugin.GetCall
 	var of []int
 	for i := range groups {
 		g := &groups[i]
-		if g.ErrorCode == 0 && g.Topology != nil && stored[i] >= 0 && stored[i] == g.Topology.Epoch {
-			calls = append(calls, plugin.GetCall{Group: g.Group, TopologyEpoch: stored[i]})
+		if g.ErrorCode == 0 && g.Topology != nil && all[i].Stored >= 0 && all[i].Stored == g.Topology.Epoch && (attach || all[i].explain != nil) {
+			calls = append(calls, plugin.GetCall{Group: g.Group, TopologyEpoch: all[i].Stored})
 			of = append(of, i)
 		}
 	}
-	if len(calls) == 0 {
-		return
-	}
-	for i, result := range c.descriptions.plugin.GetAll(context.WithoutCancel(ctx), calls) {
-		g := &groups[of[i]]
-		switch {
-		case result.Description != nil:
-			g.TopologyDescription, g.TopologyDescriptionStatus = wireDescription(result.Description), descriptionAvailable
-		case result.Outcome.OK():
-			g.TopologyDescriptionStatus = descriptionNotStored
-		default:
-			g.TopologyDescriptionStatus = descriptionError
+	results := make([]*plugin.GetResult, len(groups))
+	if len(calls) > 0 {
+		for i, result := range c.descriptions.plugin.GetAll(context.WithoutCancel(ctx), calls) {
+			results[of[i]] = &result
+			if attach {
+				attachDescription(&groups[of[i]], &result)
+			}
 		}
+	}
+	for i := range groups {
+		if all[i].explain != nil {
+			c.explainDescription(&all[i], results[i])
+		}
+	}
+}
+
+func attachDescription(g *kmsg.StreamsGroupDescribeResponseGroup, result *plugin.GetResult) {
+	switch {
+	case result.Description != nil:
+		g.TopologyDescription, g.TopologyDescriptionStatus = wireDescription(result.Description), descriptionAvailable
+	case result.Outcome.OK():
+		g.TopologyDescriptionStatus = descriptionNotStored
+	default:
+		g.TopologyDescriptionStatus = descriptionError
 	}
 }
 

@@ -53,6 +53,7 @@ func (c *Coordinator) push(ctx context.Context, r *kmsg.StreamsGroupTopologyDesc
 	if err := c.beginPush(ctx, r, invalid); err != nil {
 		return c.failed("StreamsGroupTopologyDescriptionUpdate", r.Group, err, "member", r.MemberID, "topology_epoch", r.TopologyEpoch)
 	}
+	defer d.pushing.begin(r.Group)()
 	outcomes := make(chan plugin.Outcome, 1)
 	call := plugin.SetCall{Group: r.Group, TopologyEpoch: r.TopologyEpoch, Description: description, Link: d.backoff.AskedBy(r.Group)}
 	d.plugin.Set(ctx, call, func(o plugin.Outcome) { outcomes <- o })

@@ -12,6 +12,7 @@
 //	                                  push; describe and delete; conversions
 //	convert.go convert_steps.go convert_upstream.go   a classic JoinGroup on an empty streams group: its offsets handed over to the
 //	                                  cluster; what a failure or a crash leaves; the cluster's side
+//	explain.go explain_description.go   why a group is in its state, and why its description is not there
 //	creation.go creation_failures.go creation_request.go   internal topics made for groups; what failed and how it is told; CreateTopics
 //	fanout.go                         several groups of one request at a time
 //	topics.go topics_fetch.go topics_pins.go   what is known of the cluster's topics

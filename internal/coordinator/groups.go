@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"streamkeeper/explain"
 	"streamkeeper/shard"
 	"streamkeeper/shard/streams"
 )
@@ -30,19 +31,25 @@ const (
 // Describe answers StreamsGroupDescribe: one entry per id, in the order of the request.
 func (c *Coordinator) Describe(ctx context.Context, _ Caller, r *kmsg.StreamsGroupDescribeRequest) *kmsg.StreamsGroupDescribeResponse {
 	resp := r.ResponseKind().(*kmsg.StreamsGroupDescribeResponse)
+	_, explaining := explain.QuestionOf(&r.UnknownTags)
 	resp.Groups = make([]kmsg.StreamsGroupDescribeResponseGroup, len(r.Groups))
-	stored := make([]int32, len(r.Groups))
+	all := make([]described, len(r.Groups))
 	fanout(len(r.Groups), func(i int) {
-		resp.Groups[i], stored[i] = c.describe(ctx, r, r.Groups[i])
+		resp.Groups[i], all[i] = c.describe(ctx, r, r.Groups[i], explaining)
 	})
-	if c.descriptions != nil && r.IncludeTopologyDescription {
-		c.attachDescriptions(ctx, resp.Groups, stored)
+	if attach := c.descriptions != nil && r.IncludeTopologyDescription; attach || explaining {
+		c.attachDescriptions(ctx, resp.Groups, all, attach)
+	}
+	for i := range all {
+		if all[i].explain != nil {
+			all[i].explain.Put(&resp.Groups[i].UnknownTags)
+		}
 	}
 	return resp
 }
 
-func (c *Coordinator) describe(ctx context.Context, r *kmsg.StreamsGroupDescribeRequest, group string) (kmsg.StreamsGroupDescribeResponseGroup, int32) {
-	var d shard.Described
+func (c *Coordinator) describe(ctx context.Context, r *kmsg.StreamsGroupDescribeRequest, group string, explaining bool) (kmsg.StreamsGroupDescribeResponseGroup, described) {
+	var d described
 	var f failure
 	if group == "" {
 		f.Code = codeInvalidGroup
@@ -50,7 +57,7 @@ func (c *Coordinator) describe(ctx context.Context, r *kmsg.StreamsGroupDescribe
 		var err error
 		ctx, cancel := c.writing(ctx)
 		defer cancel()
-		if d, err = c.described(ctx, r, group); err != nil {
+		if d, err = c.ask(ctx, r, group, explaining); err != nil {
 			f = c.failed("StreamsGroupDescribe", group, c.nowhere(ctx, group, err))
 		}
 	}
@@ -58,7 +65,7 @@ func (c *Coordinator) describe(ctx context.Context, r *kmsg.StreamsGroupDescribe
 	if f.Code != 0 {
 		g = kmsg.NewStreamsGroupDescribeResponseGroup()
 		g.Group, g.ErrorCode, g.ErrorMessage, g.AuthorizedOperations = group, f.Code, f.text(), operationsUnasked
-		return g, d.Stored
+		return g, described{}
 	}
 	g.AuthorizedOperations = operationsUnasked
 	if r.IncludeAuthorizedOperations {
@@ -71,7 +78,7 @@ func (c *Coordinator) describe(ctx context.Context, r *kmsg.StreamsGroupDescribe
 	if g.AssignorName == nil && c.cfg.Assignor != "" {
 		g.AssignorName = kmsg.StringPtr(c.cfg.Assignor)
 	}
-	return g, d.Stored
+	return g, d
 }
 
 // nowhere answers for the owner where a group that is asked about is in no replica's log: that it does not exist can be told

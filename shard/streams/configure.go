@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/explain"
 )
 
 // Status codes of a heartbeat response.
@@ -34,9 +35,11 @@ type configured struct {
 	create []CreatableTopic
 }
 
+// status is why a topology is not ready: what its members are told, and the topics that it is about, ascending by name.
 type status struct {
 	code   int8
 	detail string
+	topics []explain.Topic
 }
 
 func (s *status) Error() string { return s.detail }
@@ -81,11 +84,11 @@ func configure(t *topology, topics Topics) (*configured, error) {
 	}
 	r := &configured{subs: subs, create: create}
 	if len(create) > 0 {
-		names := make([]string, len(create))
+		names, topics := make([]string, len(create)), make([]explain.Topic, len(create))
 		for i, t := range create {
-			names[i] = t.Name
+			names[i], topics[i] = t.Name, explain.Topic{Name: t.Name, Expected: t.Partitions}
 		}
-		r.problem = &status{statusMissingInternal, "Internal topics are missing: " + summarize(names)}
+		r.problem = &status{statusMissingInternal, "Internal topics are missing: " + summarize(names), topics}
 	}
 	return r, nil
 }
@@ -124,7 +127,12 @@ func (c *counting) checkSources() error {
 		}
 	}
 	if len(missing) > 0 {
-		return &status{statusMissingSources, "Source topics " + summarize(slices.Sorted(maps.Keys(missing))) + " are missing."}
+		names := slices.Sorted(maps.Keys(missing))
+		topics := make([]explain.Topic, len(names))
+		for i, name := range names {
+			topics[i].Name = name
+		}
+		return &status{statusMissingSources, "Source topics " + summarize(names) + " are missing.", topics}
 	}
 	return nil
 }
@@ -244,7 +252,8 @@ func (c *counting) missing(subs []configuredSub) ([]CreatableTopic, error) {
 		for _, info := range slices.Concat(s.repartitionSources, s.changelogs) {
 			if t, exists := c.topics.Topic(info.Name); exists {
 				if t.Partitions != info.Partitions {
-					return nil, &status{statusWrongPartitions, fmt.Sprintf("Existing topic %s has different number of partitions: expected %d, found %d", info.Name, info.Partitions, t.Partitions)}
+					return nil, &status{statusWrongPartitions, fmt.Sprintf("Existing topic %s has different number of partitions: expected %d, found %d", info.Name, info.Partitions, t.Partitions),
+						[]explain.Topic{{Name: info.Name, Expected: info.Partitions, Found: t.Partitions}}}
 				}
 				continue
 			}

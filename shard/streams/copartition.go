@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/explain"
 )
 
 // copartition makes the topics of each copartition group have one partition count (CopartitionedTopicsEnforcer of
@@ -90,7 +91,8 @@ func (c *counting) copartitionGroup(names []string, fixed, internal map[string]b
 	}
 	for _, name := range slices.Sorted(maps.Keys(repartition)) {
 		if n := repartition[name]; fixed[name] && n != use {
-			return &status{statusWrongPartitions, fmt.Sprintf("Number of partitions [%d] of repartition topic [%s] doesn't match number of partitions [%d] of the source topic.", n, name, use)}
+			return &status{statusWrongPartitions, fmt.Sprintf("Number of partitions [%d] of repartition topic [%s] doesn't match number of partitions [%d] of the source topic.", n, name, use),
+				[]explain.Topic{{Name: name, Expected: use, Found: n}}}
 		}
 		c.decided[name] = use
 	}
@@ -109,11 +111,13 @@ func unequal(counts map[string]int32, n int32) bool {
 // differentCounts prints the counts as a Java map.
 func differentCounts(counts map[string]int32) *status {
 	var b strings.Builder
+	var topics []explain.Topic
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		topics = append(topics, explain.Topic{Name: name, Found: counts[name]})
 		if b.Len() > 0 {
 			b.WriteString(", ")
 		}
 		fmt.Fprintf(&b, "%s=%d", name, counts[name])
 	}
-	return &status{statusWrongPartitions, "Following topics do not have the same number of partitions: [{" + b.String() + "}]"}
+	return &status{statusWrongPartitions, "Following topics do not have the same number of partitions: [{" + b.String() + "}]", topics}
 }

@@ -37,6 +37,7 @@
 //	delete.go       tombstones                         text.go      stable text, for tests and logs
 //	description.go  what the log knows of descriptions
 //	convert.go      frozen on the way to a classic group
+//	explain.go      why the state is what it is        explain_members.go  the part of it that is about members
 //	member.go       a member                           tasks.go     sets of tasks
 //	holders.go      who holds a task                   hash.go      the metadata hash
 //

@@ -85,6 +85,7 @@ func (b *beat) run() error {
 	if b.req.ShutdownApplication {
 		b.result.Soft.shutdownBy = b.now.id
 	}
+	b.result.Soft.versions = 1 << b.env.APIVersion
 	b.respond()
 	if !b.g.exists && b.env.Quirks&QuirkFirstSoftLost != 0 {
 		b.result.Soft = Soft{delay: b.result.Soft.delay}

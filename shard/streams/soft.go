@@ -16,6 +16,8 @@ type softState struct {
 	shutdownBy string
 	// delayed: the initial rebalance delay is running.
 	delayed bool
+	// versions are the versions of StreamsGroupHeartbeat that members spoke, a bit each: what the group can be asked depends on it.
+	versions uint16
 	// offsets are the changelog positions that members reported.
 	offsets map[string]*taskOffsets
 }
@@ -37,7 +39,8 @@ type Soft struct {
 
 	shutdownBy string
 
-	delay delayChange
+	delay    delayChange
+	versions uint16
 
 	offsetsOf string
 	offsets   *taskOffsets
@@ -67,6 +70,7 @@ func (g *Group) ApplySoft(s Soft) {
 	if s.shutdownBy != "" && g.soft.shutdownBy == "" && len(g.members) > 0 {
 		g.soft.shutdownBy = s.shutdownBy
 	}
+	g.soft.versions |= s.versions
 	switch s.delay {
 	case delayBegins:
 		g.soft.delayed = true
@@ -85,6 +89,6 @@ func (g *Group) ApplySoft(s Soft) {
 func (s *softState) memberRemoved(id string, left int) {
 	delete(s.offsets, id)
 	if left == 0 {
-		s.shutdownBy = ""
+		s.shutdownBy, s.versions = "", 0
 	}
 }

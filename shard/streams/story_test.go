@@ -26,7 +26,7 @@ import (
 //	leave member=a [instance= shutdown] [for=good|a-while]
 //	tick 5s                            time passes, timers fire
 //	commit member=a epoch=2 in/0 in/1 [version=9] [transactional]     fetch member=a epoch=2
-//	describe    group    restart    delete
+//	describe    explain    group    restart    delete
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		s := newStory(t)
@@ -85,6 +85,8 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		s.print("%s", s.g)
 	case "describe":
 		s.describe()
+	case "explain":
+		s.explain()
 	case "restart":
 		s.restart()
 	case "delete":

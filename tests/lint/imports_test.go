@@ -18,7 +18,7 @@ var arrows = []struct {
 	{"eventlog/...", nil},
 	{"plugin/...", []string{"plugin/..."}},
 	{"projection/...", []string{"eventlog/..."}},
-	{"shard/streams", []string{"eventlog", "shard/assignor"}},
+	{"shard/streams", []string{"eventlog", "shard/assignor", "explain"}},
 	{"shard/offsets", []string{"eventlog"}},
 	{"shard/groupconfig", []string{"eventlog", "shard/streams"}},
 	{"shard/assignor", nil},
@@ -27,17 +27,17 @@ var arrows = []struct {
 	{"client/...", []string{"client/..."}},
 	{"internal/coordinator/...", []string{"shard/...", "projection/...", "eventlog/...", "plugin/...", "cleanup/..."}},
 	{"internal/gateway/...", []string{"internal/coordinator/...", "internal/gateway/..."}},
-	{"internal/config", []string{"shard/groupconfig"}},  // the settings of groups
-	{"internal/inspect", []string{"eventlog"}},          // reads the log over the network, for the commands
-	{"internal/admin", []string{"internal/inspect"}},    // what the commands ask a cluster
-	{"internal/embedded", []string{"internal/inspect"}}, // the log of dev
+	{"internal/config", []string{"shard/groupconfig"}},             // the settings of groups
+	{"internal/inspect", []string{"eventlog"}},                     // reads the log over the network, for the commands
+	{"internal/admin", []string{"internal/inspect", "client/..."}}, // what the commands ask a cluster
+	{"internal/embedded", []string{"internal/inspect"}},            // the log of dev
 	{"internal/kafkatest", nil},
 	{"tests/...", []string{"..."}},
 	{"cmd/...", []string{"..."}},
 }
 
 // leaves know nothing of the project's other packages, and anybody outside the pure ones may import them.
-var leaves = []string{"internal/limits", "internal/sensor", "internal/telemetry", "internal/wire"}
+var leaves = []string{"explain", "internal/limits", "internal/sensor", "internal/telemetry", "internal/wire"}
 
 // pure packages are state machines: given the same state, request and time they return the same records, on every
 // machine and on replay (design decision D1).

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/explain"
+)
+
+// joinOver joins with one subtopology over the topic.
+func (m *member) joinOver(topic string) {
+	m.t.Helper()
+	m.beat(func(r *kmsg.StreamsGroupHeartbeatRequest) {
+		r.RebalanceTimeoutMillis, r.ProcessID = 60_000, kmsg.StringPtr("process-1")
+		r.ActiveTasks, r.StandbyTasks, r.WarmupTasks = []kmsg.TaskIDs{}, []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
+		s := kmsg.NewStreamsGroupHeartbeatRequestTopologySubtopology()
+		s.SubtopologyID, s.SourceTopics = "0", []string{topic}
+		r.Topology = &kmsg.StreamsGroupHeartbeatRequestTopology{Subtopologies: []kmsg.StreamsGroupHeartbeatRequestTopologySubtopology{s}}
+	})
+}
+
+func explanationOf(t *testing.T, d *dev, group string) explain.Group {
+	t.Helper()
+	var described struct{ Explanation explain.Group }
+	if err := json.Unmarshal([]byte(must(t, d, "describe", group, "-o", "json")), &described); err != nil {
+		t.Fatal(err)
+	}
+	return described.Explanation
+}
+
+// What an operator reads of a group that does not start, as text and as JSON, and after what was missing is there.
+func TestDescribeSaysWhy(t *testing.T) {
+	d := startDev(t, t.TempDir(), "--set", "group.streams.min.heartbeat.interval.ms=1", "--set", "group.streams.heartbeat.interval.ms=100")
+	m := newMember(t, d, "orders")
+	m.joinOver("in")
+	got := must(t, d, "describe", "orders")
+	for _, want := range []string{
+		"Why NotReady:\n  - Source topics in are missing. Make them, or correct the application; the group goes on by itself.\n",
+		"\nThis coordinator keeps no topology descriptions. Start all replicas with a --plugin.\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("describe lacks %q:\n%s", want, got)
+		}
+	}
+	e := explanationOf(t, d, "orders")
+	if e.State != "NotReady" || e.Reasons[0].Code != explain.MissingSourceTopics || e.Reasons[0].Topics[0].Name != "in" || e.Description.Cause != explain.NoPlugin || time.Since(e.At).Abs() > time.Hour {
+		t.Errorf("as JSON %+v", e)
+	}
+	produce(t, d, 1)
+	for i := 0; ; i++ { // a machine that is busy makes a member of this replica silent between its heartbeat and the question
+		m.beat(func(*kmsg.StreamsGroupHeartbeatRequest) {})
+		got := must(t, d, "describe", "orders")
+		if strings.Contains(got, " Stable ") && !strings.Contains(got, "Why ") {
+			break
+		}
+		if i == 1000 {
+			t.Fatalf("a stable group without reasons does not come:\n%s", got)
+		}
+		time.Sleep(10 * time.Millisecond) // the replica sees the topic when it polls, and the group has its initial delay
+	}
+	time.Sleep(300 * time.Millisecond) // longer than two heartbeat intervals of this replica: the member is silent
+	if e := explanationOf(t, d, "orders"); len(e.Reasons) != 1 || e.Reasons[0].Code != explain.SilentMember || e.Reasons[0].Member != "member-1" {
+		t.Errorf("of a silent member: %+v", e.Reasons)
+	}
+	m.leave()
+	if got := must(t, d, "describe", "orders"); !strings.Contains(got, "Why Empty:\n  - The group has no members.") {
+		t.Errorf("of an empty group:\n%s", got)
+	}
+}
+
+// Every legal id is shown: one line each, no control character, and JSON that has it as it is.
+func TestDescribeOfHostileNames(t *testing.T) {
+	d := startDev(t, t.TempDir())
+	for _, group := range []string{"a.b", `qu"o'te`, "ta\tb\nnl", "\u202eltr", "שלום", "🦆", "\x1b[2J", strings.Repeat("x", 249)} {
+		m := newMember(t, d, group)
+		m.joinOver("no-such-topic")
+		text := must(t, d, "describe", group)
+		if !utf8.ValidString(text) || strings.ContainsAny(text, "\x1b\t\u202e") || strings.Count(text, "\n") != 10 {
+			t.Errorf("%q as text, %d lines: %q", group, strings.Count(text, "\n"), text)
+		}
+		var described struct{ Group string }
+		if err := json.Unmarshal([]byte(must(t, d, "describe", group, "-o", "json")), &described); err != nil || described.Group != group {
+			t.Errorf("%q as JSON is %q, %v", group, described.Group, err)
+		}
+	}
+	if list := must(t, d, "list"); strings.ContainsAny(list, "\x1b\t\u202e") || strings.Count(list, "\n") != 9 {
+		t.Errorf("list: %q", list)
+	}
+}
