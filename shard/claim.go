@@ -150,6 +150,7 @@ func (s *Shard) claimed(run int64, w eventlog.Writer, err error) {
 		if err != nil {
 			w.Close()
 			s.writer = nil
+			s.breakOff(err)
 			s.groups = map[string]*group{}
 			s.census.reset()
 		}
@@ -213,6 +214,7 @@ func (s *Shard) end(err error) {
 	waiting, unproven := s.inflight, s.unproven
 	s.inflight, s.unproven = nil, nil
 	s.proving.Store(false)
+	s.breakOff(err)
 	for id := range s.groups {
 		s.host.known.Delete(id)
 	}

@@ -37,6 +37,7 @@
 //	repair.go      void records of a replaced owner get their keys' right values written again
 //	tally.go       one log line for what many shards say
 //	stats.go       counters, and how long things take
+//	rebalance.go   what an operation's records mean to people: log lines, and the span of a rebalance
 //	census.go      how many groups there are in which state
 //
 // # Non-obvious

@@ -52,9 +52,11 @@ func (s *Shard) load() error {
 		return err
 	}
 	for _, id := range ids {
-		if _, err := s.hydrate(id); err != nil {
+		g, err := s.hydrate(id)
+		if err != nil {
 			return err
 		}
+		s.resume(g)
 	}
 	s.restoreTimers()
 	return nil
@@ -96,6 +98,7 @@ func (s *Shard) drop(id string, g *group) {
 	for _, tm := range g.timers {
 		s.timers.remove(tm)
 	}
+	s.rebalanced(g, "the group is read from the log again", ErrInternal) // only a broken one has a rebalance under way
 	delete(s.groups, id)
 	s.uncount(g)
 	s.host.known.Delete(id)
@@ -104,6 +107,7 @@ func (s *Shard) drop(id string, g *group) {
 		// A broken group with members must not lose its sessions: it comes back at once, from the log.
 		if again, err := s.hydrate(id); err == nil {
 			now := s.host.cfg.Now()
+			s.resume(again)
 			t := &turn{s: s, g: again, now: now}
 			for _, tm := range again.Restore(t.env(Caller{}, 0)) {
 				s.schedule(again, tm, now)

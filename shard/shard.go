@@ -75,6 +75,7 @@ type group struct {
 	broken     bool // a record of it could not be applied, or a handler panicked: to be dropped and hydrated again
 	counted    bool // in the census, in the state that follows
 	state      streams.State
+	rebalance  *rebalance // nil: none under way
 	timers     map[streams.TimerKey]*timer
 
 	// effective is what configured, the group's configuration, makes of the settings of this replica. hasConfig: it was looked at.

@@ -126,7 +126,7 @@ func (s *Shard) expire(tm *timer, now time.Time) {
 	t := &turn{s: s, g: g, now: now}
 	eff, err := s.guard(t, func(t *turn) (effect, error) {
 		r := g.Fire(t.env(Caller{}, 0), tm.t)
-		return effect{records: r.Records, soft: r.Soft, timers: r.Timers}, nil
+		return effect{records: r.Records, soft: r.Soft, timers: r.Timers, why: goneBy[tm.t.Key.Kind]}, nil
 	})
 	if err != nil {
 		return
@@ -136,6 +136,11 @@ func (s *Shard) expire(tm *timer, now time.Time) {
 		s.log.Info("timer expired", "group", g.ID(), "member", tm.t.Key.Member, "timer", timerName(tm.t.Key.Kind))
 	}
 	s.finish(t, eff, context.Background(), func() {}, func(error) {})
+}
+
+// goneBy says why a member goes whose timer fired.
+var goneBy = map[streams.TimerKind]string{
+	streams.TimerSession: "sent no heartbeat within its session timeout", streams.TimerRebalance: "did not give up its tasks within its rebalance timeout",
 }
 
 func timerName(k streams.TimerKind) string {

@@ -36,6 +36,8 @@ type effect struct {
 	barrier bool
 	// quiet: the records are no event that an operator wants to read of.
 	quiet bool
+	// why a member goes, where the records make one go: for the log and the trace.
+	why string
 	// settled, where there is one, runs on the loop when the records and the rest are applied, before the answer.
 	settled func()
 }
@@ -150,9 +152,14 @@ func (s *Shard) finish(t *turn, eff effect, ctx context.Context, answer func(), 
 			return
 		}
 		in := inflight{g: g, records: len(raws)}
+		chronicle := s.chronicle(t, eff)
+		var events []streams.Event
 		for _, r := range eff.records {
 			if r.Key.Type == eventlog.TypeOffsetCommit {
 				continue
+			}
+			if chronicle != nil {
+				events = append(events, chronicle.Tell(r)...)
 			}
 			if err := s.apply(g, r); err != nil {
 				// Nothing of this operation has been written. The group in memory is no longer what the log says.
@@ -177,8 +184,8 @@ func (s *Shard) finish(t *turn, eff effect, ctx context.Context, answer func(), 
 		w.write, w.since = true, time.Now()
 		in.waiters = append(in.waiters, w)
 		s.append(ctx, t, raws, in)
-		if !eff.quiet {
-			s.watchMembers(t, eff.records)
+		if chronicle != nil {
+			s.watch(ctx, t, eff.records, append(events, chronicle.Settled()...))
 		}
 		return
 	}
@@ -365,20 +372,4 @@ func (s *Shard) handReady() {
 	}
 	clear(s.ready)
 	s.ready = s.ready[:0]
-}
-
-// watchMembers logs what an operator wants to read of a rebalance.
-func (s *Shard) watchMembers(t *turn, records []eventlog.Record) {
-	for _, r := range records {
-		switch {
-		case r.Key.Type == eventlog.TypeGroup && r.Value != nil:
-			s.log.Info("group epoch", "group", t.g.ID(), "epoch", r.Value.(*eventlog.Group).Epoch, "state", t.g.State().String())
-		case r.Key.Type == eventlog.TypeGroup:
-			s.log.Info("group removed", "group", t.g.ID())
-		case r.Key.Type == eventlog.TypeGroupConfig:
-			s.log.Info("group configured", "group", t.g.ID(), "configs", fmt.Sprint(configsOf(t.g.Config())))
-		case r.Key.Type == eventlog.TypeMember && r.Value == nil:
-			s.log.Info("member removed", "group", t.g.ID(), "member", r.Key.Member)
-		}
-	}
 }

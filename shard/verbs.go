@@ -46,12 +46,20 @@ func (h *Host) Heartbeat(ctx context.Context, c Caller, version int16, req *kmsg
 		}
 		trace.SpanFromContext(ctx).SetAttributes(attribute.String("member", req.MemberID), attribute.Int("epoch", int(req.MemberEpoch)))
 		result := &HeartbeatResult{Response: r.Response, Create: r.Create}
-		return result, effect{records: r.Records, soft: r.Soft, timers: r.Timers, settled: h.wants(t, version, req, result)}, nil
+		return result, effect{records: r.Records, soft: r.Soft, timers: r.Timers, settled: h.wants(t, version, req, result), why: left(req)}, nil
 	})
 	if err != nil {
 		return HeartbeatResult{}, err
 	}
 	return *result, nil
+}
+
+// left is why a heartbeat takes a member out.
+func left(req *kmsg.StreamsGroupHeartbeatRequest) string {
+	if req.MemberEpoch < 0 {
+		return "left"
+	}
+	return "was replaced" // a static member, by another one of its instance id
 }
 
 // Describe describes one group. A group that does not exist is a *streams.Error with GROUP_ID_NOT_FOUND.

@@ -3,6 +3,7 @@ package shard
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.opentelemetry.io/otel/trace"
 
 	"streamkeeper/eventlog"
 	"streamkeeper/projection"
@@ -332,6 +334,16 @@ var (
 	groupConfig func(*streams.Config)
 )
 
+// tracing is what replicas that are started report to.
+var tracing atomic.Value
+
+type tracerBox struct {
+	trace.Tracer
+	log *slog.Logger
+}
+
+func init() { tracing.Store(tracerBox{}) }
+
 // oneTopic is a cluster with topic "in" of four partitions.
 type oneTopic struct{}
 
@@ -380,7 +392,8 @@ func newReplicas(ctx context.Context, n int32) (log *eventlog.Fake, start func(i
 		ended := new(atomic.Int64)
 		h := New(Config{
 			Log: log, Store: store, Membership: m, Self: eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: id, Instance: string(rune('a' + id))},
-			Topics:  see,
+			Topics: see,
+			Tracer: tracing.Load().(tracerBox).Tracer, Logger: tracing.Load().(tracerBox).log,
 			Groups:  groupconfig.Fixed(cfg),
 			Offsets: offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: retention}, Descriptions: describes.Load(),
 			TenureEnded: func(int32) { ended.Add(1) },

@@ -19,12 +19,13 @@ type logCmd struct {
 	Group     string  `name:"group" placeholder:"GROUP" help:"Only records of this group."`
 	Partition []int32 `name:"partition" placeholder:"N" help:"Only this partition; repeatable."`
 	Follow    bool    `name:"follow" short:"f" help:"Go on with what is written from now on."`
+	Explain   bool    `name:"explain" help:"Tell what the records mean, as the story of each group: epochs and their reasons, targets, tasks given up and taken over."`
 	Segments  string  `name:"segments" placeholder:"DIR" help:"Write the batches as segment files for kafka-dump-log --offsets-decoder instead."`
 }
 
 func (l *logCmd) Run(ctx context.Context, s *stdio) error {
-	if l.Segments != "" && (l.Follow || l.JSON || l.Group != "") {
-		return fmt.Errorf("--segments copies whole batches: --follow, --json and --group do not go with it")
+	if l.Segments != "" && (l.Follow || l.JSON || l.Group != "" || l.Explain) {
+		return fmt.Errorf("--segments copies whole batches: --follow, --json, --group and --explain do not go with it")
 	}
 	a, err := admin.New(l.BootstrapServers)
 	if err != nil {
@@ -75,37 +76,34 @@ func (l *logCmd) partitions(r *inspect.Reader) ([]int32, error) {
 func (l *logCmd) print(ctx context.Context, out io.Writer, r *inspect.Reader, bounds map[int32]inspect.Bounds, partitions []int32) error {
 	w := bufio.NewWriter(out)
 	defer w.Flush()
+	show, header := l.lines(w), inspect.TextHeader
+	if l.Explain {
+		show, header = newExplainer(w, l.JSON).show, explainHeader
+	}
 	if !l.JSON {
-		fmt.Fprintln(w, inspect.TextHeader)
+		fmt.Fprintln(w, header)
 	}
 	decoders := map[int32]*inspect.Decoder{}
 	positions := map[int32]int64{}
-	show := func(p int32, b inspect.Batch) error {
+	take := func(p int32, b inspect.Batch) error {
 		entries, err := b.Entries(p, positions[p])
 		if err != nil {
 			return err
 		}
+		var lines []inspect.Line
 		for _, e := range entries {
 			line := decoders[p].Line(e)
-			if l.Group != "" && line.Group() != l.Group {
-				continue
-			}
-			if l.JSON {
-				err = line.WriteJSON(w)
-			} else {
-				err = line.WriteText(w)
-			}
-			if err != nil {
-				return err
+			if l.Group == "" || line.Group() == l.Group {
+				lines = append(lines, line)
 			}
 		}
 		positions[p] = b.LastOffset + 1
-		return nil
+		return show(lines)
 	}
 	for _, p := range partitions {
 		decoders[p] = &inspect.Decoder{Partition: p}
 		positions[p] = bounds[p].Start
-		if err := r.Read(ctx, p, bounds[p].Start, bounds[p].End, func(b inspect.Batch) error { return show(p, b) }); err != nil {
+		if err := r.Read(ctx, p, bounds[p].Start, bounds[p].End, func(b inspect.Batch) error { return take(p, b) }); err != nil {
 			return err
 		}
 		positions[p] = max(positions[p], bounds[p].End)
@@ -121,11 +119,27 @@ func (l *logCmd) print(ctx context.Context, out io.Writer, r *inspect.Reader, bo
 		from[p] = o
 	}
 	return r.Follow(ctx, from, func(p int32, b inspect.Batch) error {
-		if err := show(p, b); err != nil {
+		if err := take(p, b); err != nil {
 			return err
 		}
 		return w.Flush()
 	})
+}
+
+// lines prints records, one a line.
+func (l *logCmd) lines(w io.Writer) func([]inspect.Line) error {
+	return func(lines []inspect.Line) error {
+		for _, line := range lines {
+			print := line.WriteText
+			if l.JSON {
+				print = line.WriteJSON
+			}
+			if err := print(w); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 func (l *logCmd) writeSegments(ctx context.Context, out io.Writer, r *inspect.Reader, bounds map[int32]inspect.Bounds, partitions []int32) error {

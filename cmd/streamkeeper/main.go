@@ -5,7 +5,7 @@
 //	descriptions.go sweep.go                 topology descriptions and their plugin; shards as the cleanup cycle sees them
 //	dev.go                                   the same with an embedded log
 //	groups.go                                list, describe, delete: streams groups, over Kafka's protocol
-//	log.go shards.go                         the record log, over the network
+//	log.go log_explain.go shards.go          the record log, over the network; what its records mean
 package main
 
 import (

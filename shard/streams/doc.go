@@ -38,6 +38,7 @@
 //	description.go  what the log knows of descriptions
 //	convert.go      frozen on the way to a classic group
 //	explain.go      why the state is what it is        explain_members.go  the part of it that is about members
+//	chronicle.go    what records say to people
 //	member.go       a member                           tasks.go     sets of tasks
 //	holders.go      who holds a task                   hash.go      the metadata hash
 //

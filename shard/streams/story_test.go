@@ -27,6 +27,7 @@ import (
 //	tick 5s                            time passes, timers fire
 //	commit member=a epoch=2 in/0 in/1 [version=9] [transactional]     fetch member=a epoch=2
 //	describe    explain    group    restart    delete
+//	told                               what a Chronicle told of the records since the last told
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		s := newStory(t)
@@ -47,6 +48,8 @@ type story struct {
 	epochs     map[string]int32
 	assigned   map[string]assignment
 	out        strings.Builder
+	chronicle  *Chronicle
+	told       []string
 }
 
 func newStory(t *testing.T) *story {
@@ -89,6 +92,9 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		s.explain()
 	case "restart":
 		s.restart()
+	case "told":
+		s.print("%s\n", strings.Join(s.told, "\n"))
+		s.told = nil
 	case "delete":
 		recs, err := s.g.Delete()
 		if err != nil {
@@ -250,13 +256,23 @@ func (s *story) response(r *kmsg.StreamsGroupHeartbeatResponse) {
 
 // apply does what a shard does, and prints it.
 func (s *story) apply(r Result) {
+	if s.chronicle == nil || s.chronicle.g != s.g {
+		s.chronicle = NewChronicle(s.g)
+	}
+	tell := func(events []Event) {
+		for _, e := range events {
+			s.told = append(s.told, e.Text)
+		}
+	}
 	for _, rec := range r.Records {
 		s.print("  %s\n", recordText(rec))
+		tell(s.chronicle.Tell(rec))
 		if err := s.g.Apply(rec); err != nil {
 			s.t.Fatalf("%s: %v", s.d.Pos, err)
 		}
 		s.log = append(s.log, rec)
 	}
+	tell(s.chronicle.Settled())
 	s.g.ApplySoft(r.Soft)
 	for _, t := range r.Timers {
 		switch {
