@@ -13,6 +13,7 @@ UNIT_TIMEOUT = 5m
 JVM_TIMEOUT = 18m
 
 FUZZ_TIME ?= 20s
+SEEDS ?= 3000
 RUN_ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -45,6 +46,10 @@ e2e: java fetch ## the end-to-end tests alone, with their progress (E2E='-run Te
 .PHONY: race
 race: ## all tests that need no JVM, with the race detector and the self-checks of the invariants tag
 	$(GO) test -short -race -tags invariants -timeout 15m ./...
+
+.PHONY: sim
+sim: ## SEEDS new random histories of replicas, clients and faults (3000); a failing seed is shrunk and printed
+	cd tests/sim && $(GO) test -count=1 -timeout 60m -run '^TestSimulation$$' -args -seeds $(SEEDS) $(SIM)
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZ_TIME (20s)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"streamkeeper/eventlog"
 	"streamkeeper/shard/assignor"
@@ -40,8 +41,7 @@ func (b *beat) updateTarget() error {
 	if g.assignmentEpoch >= b.meta.Epoch {
 		return nil
 	}
-	// No timer ends this wait: the first heartbeat after it computes (as in Kafka 4.4).
-	if interval := cfg.AssignmentInterval.Milliseconds(); interval > 0 && g.assignmentTimestamp != 0 && b.env.Now < g.assignmentTimestamp+interval {
+	if g.assignedLately(b.env.Now, cfg.AssignmentInterval) {
 		b.status(statusAssignmentDelayed, "Assignment delayed due to the configured assignment interval.")
 		return nil
 	}
@@ -57,6 +57,14 @@ func (b *beat) updateTarget() error {
 	b.targetEpoch, b.target = b.meta.Epoch, targetOfAssignor(found[b.now.id])
 	b.result.Records = append(b.result.Records, records...)
 	return nil
+}
+
+// assignedLately says that the last target is younger than the assignment interval. No timer ends that wait: the first heartbeat after it
+// computes, as in Kafka 4.4. A target from the future (the owner's clock was set back, or the owner before had another one) holds
+// nobody up; with Kafka it does until that time has come.
+func (g *Group) assignedLately(now int64, interval time.Duration) bool {
+	age := now - g.assignmentTimestamp
+	return g.assignmentTimestamp != 0 && age >= 0 && age < interval.Milliseconds()
 }
 
 // targetOf is a member's target before this heartbeat; a member that takes another's place has that one's.

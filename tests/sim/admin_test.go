@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"streamkeeper/shard"
+	"streamkeeper/shard/groupconfig"
 	"streamkeeper/shard/streams"
 )
 
@@ -47,5 +49,29 @@ func (w *world) admin() {
 		default:
 			w.violate("%s: admin request %s: %v", group, fmt.Sprint(verb), err)
 		}
+	}
+}
+
+// configure changes the configuration of a group. What is refused or gets no answer is not repeated.
+func (w *world) configure(group string, changes []groupconfig.Change, rng *rand.Rand) {
+	r := w.owner(group, rng)
+	if r == nil {
+		return
+	}
+	p := r.reachable()
+	if p == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, requestTimeout)
+	defer cancel()
+	var wanted map[string]string
+	err := p.host.AlterConfig(ctx, group, false, func(b *groupconfig.Broker, current map[string]string) (map[string]string, *streams.Error) {
+		next, refused := b.Alter(current, changes)
+		wanted = next
+		return next, refused
+	})
+	w.note("%s: configured with %v: %v", group, changes, err)
+	if err == nil {
+		w.checker.ackedConfig(group, wanted)
 	}
 }

@@ -34,6 +34,7 @@ func (w *world) settle() {
 		r.setClientCut(false)
 		r.start()
 		if p := r.running(); p != nil {
+			p.freeze(false)
 			p.link.set(false)
 			p.link.setTail(false)
 			p.member.Cut(false)
@@ -83,25 +84,32 @@ func (w *world) unsettled() string {
 
 func (w *world) unsettledGroup(group string) string {
 	exists, members, epoch, assignment := w.checker.snapshot(group)
-	owned := map[int32]string{}
+	working := map[task]string{}
+	standbys := map[task]int{}
+	processes := map[string]bool{}
 	var ids []string
 	for _, c := range w.living() {
 		if c.group != group {
 			continue
 		}
 		c.mu.Lock()
-		id, at, has := c.id, c.epoch, maps.Clone(c.owned)
+		id, at, has := c.id, c.epoch, c.owned.clone()
 		c.mu.Unlock()
 		ids = append(ids, id)
+		processes[c.process] = true
 		if at != epoch {
 			return fmt.Sprintf("%s is at epoch %d of %d", id, at, epoch)
 		}
-		active, state := w.checker.activeOf(group, id)
-		if state != eventlog.MemberStable || !maps.Equal(active, has) {
-			return fmt.Sprintf("%s owns %v, the log says %v in state %d", id, sortedKeys(has), sortedKeys(active), state)
+		told, state := w.checker.assignmentOf(group, id)
+		if state != eventlog.MemberStable || !told.equal(has) {
+			return fmt.Sprintf("%s has %v, the log says %v in state %d", id, has, told, state)
 		}
-		for p := range has {
-			owned[p] = id
+		for x, standby := range has {
+			if standby {
+				standbys[x]++
+			} else {
+				working[x] = id
+			}
 		}
 	}
 	slices.Sort(ids)
@@ -112,27 +120,35 @@ func (w *world) unsettledGroup(group string) string {
 		return ""
 	case epoch != assignment:
 		return fmt.Sprintf("group epoch %d, assignment epoch %d", epoch, assignment)
-	case len(owned) != int(w.plan.tasks):
-		return fmt.Sprintf("of %d tasks only %v are worked on", w.plan.tasks, sortedKeys(owned))
+	}
+	for _, x := range w.cluster.topics.Load().tasks() {
+		want := 0
+		if x.sub == stateful {
+			want = min(w.checker.effective(group).NumStandbyReplicas, len(processes)-1)
+		}
+		if working[x] == "" || standbys[x] != want {
+			return fmt.Sprintf("task %v: worked on by %q, %d of %d standbys", x, working[x], standbys[x], want)
+		}
 	}
 	return ""
 }
 
-// activeOf is what the log says of a member.
-func (c *checker) activeOf(group, member string) (map[int32]bool, eventlog.MemberState) {
+// assignmentOf is what the log says of a member.
+func (c *checker) assignmentOf(group, member string) (tasks, eventlog.MemberState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cur := c.group(group).current[member]
 	if cur == nil {
 		return nil, 0
 	}
-	active := map[int32]bool{}
-	for _, t := range cur.Active {
-		for _, p := range t.Partitions {
-			active[p] = true
-		}
+	t := tasks{}
+	for x := range recorded(cur.Active) {
+		t[x] = false
 	}
-	return active, cur.State
+	for x := range recorded(cur.Standby) {
+		t[x] = true
+	}
+	return t, cur.State
 }
 
 // compare holds what is in memory and on every disk against what the checker made of the log. Nothing moves any more.
@@ -184,12 +200,16 @@ func (w *world) compareStored(r *replica, p *process, group string) {
 	if got, want := hydrated.String(), g.applied.String(); got != want {
 		w.violate("replica %d has on disk of %s\n%s\nthe log says\n%s", r.node, group, got, want)
 	}
-	got := map[int32]int64{}
+	got := map[topicPartition]committed{}
 	if err := p.store.Offsets(part, group, func(s projection.Stored) bool {
-		got[s.Record.Key.Partition] = s.Record.Value.(*eventlog.OffsetCommit).Offset
+		v := s.Record.Value.(*eventlog.OffsetCommit)
+		got[topicPartition{s.Record.Key.Topic, s.Record.Key.Partition}] = committed{v.TopicID, v.Offset}
 		return true
 	}); err != nil {
 		w.violate("replica %d: offsets of %s: %v", r.node, group, err)
+	}
+	if configs, err := p.store.GroupConfig(part, group); err != nil || !maps.Equal(configs, g.config) {
+		w.violate("replica %d has on disk the configuration %v of %s, the log says %v (%v)", r.node, configs, group, g.config, err)
 	}
 	if !maps.Equal(got, g.offsets) {
 		w.violate("replica %d has on disk the offsets %v of %s, the log says %v", r.node, got, group, g.offsets)
@@ -199,9 +219,10 @@ func (w *world) compareStored(r *replica, p *process, group string) {
 // compareLive: what the owner answers is what the log says.
 func (w *world) compareLive(ctx context.Context, group string) {
 	live, err := patiently(w, ctx, group, func(h *shard.Host) (kmsg.StreamsGroupDescribeResponseGroup, error) { return h.Describe(ctx, group) })
+	cfg := w.checker.effective(group)
 	w.checker.mu.Lock()
 	exists := w.checker.group(group).exists
-	replayed := w.checker.group(group).applied.Describe(streams.Env{Now: time.Now().UnixMilli(), Topics: w.topics, Config: w.config, APIVersion: 1})
+	replayed := w.checker.group(group).applied.Describe(streams.Env{Now: time.Now().UnixMilli(), Topics: w.cluster.topics.Load(), Config: cfg, APIVersion: 1})
 	w.checker.mu.Unlock()
 	if !exists {
 		if err == nil {
@@ -214,16 +235,24 @@ func (w *world) compareLive(ctx context.Context, group string) {
 		return
 	}
 	live.Topology, replayed.Topology = nil, nil // what the topology was resolved to is in memory alone
+	for i := range live.Members {               // and so are the positions that members reported
+		live.Members[i].TaskOffsets, live.Members[i].TaskEndOffsets = nil, nil
+	}
+	for i := range replayed.Members {
+		replayed.Members[i].TaskOffsets, replayed.Members[i].TaskEndOffsets = nil, nil
+	}
 	if a, b := text(live), text(replayed); a != b {
 		w.violate("%s: described as\n%s\nthe log says\n%s", group, a, b)
 	}
 	req := kmsg.NewOffsetFetchRequestGroup()
 	req.Group, req.MemberEpoch = group, -1
-	for p := range w.plan.tasks {
-		if req.Topics == nil {
-			req.Topics = []kmsg.OffsetFetchRequestGroupTopic{{Topic: source, TopicID: sourceID}}
+	for _, name := range []string{source, side} {
+		t, _ := w.cluster.now(name)
+		asked := kmsg.OffsetFetchRequestGroupTopic{Topic: name, TopicID: t.ID}
+		for p := range t.Partitions {
+			asked.Partitions = append(asked.Partitions, p)
 		}
-		req.Topics[0].Partitions = append(req.Topics[0].Partitions, p)
+		req.Topics = append(req.Topics, asked)
 	}
 	resp, err := patiently(w, ctx, group, func(h *shard.Host) (kmsg.OffsetFetchResponseGroup, error) { return h.Fetch(ctx, &req, true) })
 	if err != nil {
@@ -233,13 +262,16 @@ func (w *world) compareLive(ctx context.Context, group string) {
 	w.checker.mu.Lock()
 	defer w.checker.mu.Unlock()
 	g := w.checker.group(group)
-	for _, p := range resp.Topics[0].Partitions {
-		want, ok := g.offsets[p.Partition]
-		if !ok {
-			want = -1
-		}
-		if p.ErrorCode != 0 || p.Offset != want || p.Offset < g.acked[p.Partition] && ok {
-			w.violate("%s: offset of %d is answered as %d (error %d), the log says %d, acknowledged was %d", group, p.Partition, p.Offset, p.ErrorCode, want, g.acked[p.Partition])
+	for i, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			tp, id := topicPartition{req.Topics[i].Topic, p.Partition}, req.Topics[i].TopicID
+			want := int64(-1)
+			if is, ok := g.offsets[tp]; ok && is.topic == id {
+				want = is.offset
+			}
+			if acked, ok := g.acked[tp]; p.ErrorCode != 0 || p.Offset != want || ok && acked.topic == id && p.Offset < acked.offset {
+				w.violate("%s: offset of %v is answered as %d (error %d), the log says %d, acknowledged was %v", group, tp, p.Offset, p.ErrorCode, want, acked)
+			}
 		}
 	}
 }

@@ -38,13 +38,30 @@ type checkedGroup struct {
 	members    map[string]bool
 	current    map[string]*eventlog.CurrentMemberAssignment
 	process    map[string]string
-	offsets    map[int32]int64
+	offsets    map[topicPartition]committed
+	config     map[string]string
 	// seen is everything that was ever there: an acknowledgement of something else is a lie.
 	seenEpochs  map[string]map[int32]bool
-	seenOffsets map[int32]map[int64]bool
-	// acked is what clients may rely on; reset when the offset is removed.
-	acked map[int32]int64
+	seenOffsets map[topicPartition]map[committed]bool
+	seenConfigs map[string]bool // as text
+	// acked is what clients may rely on; reset when the offset is removed or is one of another topic of the name.
+	acked map[topicPartition]committed
 }
+
+type topicPartition struct {
+	topic     string
+	partition int32
+}
+
+func (t topicPartition) String() string { return fmt.Sprintf("%s-%d", t.topic, t.partition) }
+
+// committed is an offset in the topic of that id.
+type committed struct {
+	topic  [16]byte
+	offset int64
+}
+
+func (c committed) String() string { return fmt.Sprintf("%d of topic %d", c.offset, c.topic[15]) }
 
 func newChecker(w *world) *checker {
 	c := &checker{w: w, groups: map[string]*checkedGroup{}}
@@ -59,8 +76,8 @@ func (c *checker) group(name string) *checkedGroup {
 	if g == nil {
 		g = &checkedGroup{
 			applied: streams.NewGroup(name), epoch: firstEpoch, assignment: firstEpoch, members: map[string]bool{}, current: map[string]*eventlog.CurrentMemberAssignment{},
-			process: map[string]string{}, offsets: map[int32]int64{}, seenEpochs: map[string]map[int32]bool{},
-			seenOffsets: map[int32]map[int64]bool{}, acked: map[int32]int64{},
+			process: map[string]string{}, offsets: map[topicPartition]committed{}, seenEpochs: map[string]map[int32]bool{},
+			seenOffsets: map[topicPartition]map[committed]bool{}, acked: map[topicPartition]committed{}, seenConfigs: map[string]bool{fmt.Sprint(map[string]string{}): true},
 		}
 		c.groups[name] = g
 	}
@@ -143,22 +160,31 @@ func (c *checker) apply(p int32, offset int64, r eventlog.Record) {
 		if old := g.current[k.Member]; old != nil && v.MemberEpoch < old.MemberEpoch && v.MemberEpoch > 0 {
 			c.w.violate("%s: epoch of member %s went back from %d to %d", where(), k.Member, old.MemberEpoch, v.MemberEpoch)
 		}
-		c.w.note("%s: %s epoch %d state %d active %v pending %v", where(), k.Member, v.MemberEpoch, v.State, v.Active, v.ActivePendingRevocation)
+		c.w.note("%s: %s epoch %d state %d active %v pending %v standby %v", where(), k.Member, v.MemberEpoch, v.State, v.Active, v.ActivePendingRevocation, v.Standby)
+		c.released(k, v, where)
 		g.current[k.Member] = v
 		if g.seenEpochs[k.Member] == nil {
 			g.seenEpochs[k.Member] = map[int32]bool{}
 		}
 		g.seenEpochs[k.Member][v.MemberEpoch] = true
+	case *eventlog.GroupConfig:
+		c.w.note("%s: configured as %v", where(), v.Configs)
+		g.config = v.Configs
+		g.seenConfigs[fmt.Sprint(v.Configs)] = true
 	case *eventlog.OffsetCommit:
-		if old, ok := g.offsets[k.Partition]; ok && v.Offset < old {
-			c.w.violate("%s: committed offset of %d went back from %d to %d: a replaced owner committed", where(), k.Partition, old, v.Offset)
+		tp, next := topicPartition{k.Topic, k.Partition}, committed{v.TopicID, v.Offset}
+		if old, ok := g.offsets[tp]; ok && old.topic == next.topic && next.offset < old.offset {
+			c.w.violate("%s: committed offset of %v went back from %v to %v: a replaced owner committed", where(), tp, old, next)
 		}
-		c.w.note("%s: offset of %d is %d", where(), k.Partition, v.Offset)
-		g.offsets[k.Partition] = v.Offset
-		if g.seenOffsets[k.Partition] == nil {
-			g.seenOffsets[k.Partition] = map[int64]bool{}
+		c.w.note("%s: offset of %v is %v", where(), tp, next)
+		g.offsets[tp] = next
+		if g.seenOffsets[tp] == nil {
+			g.seenOffsets[tp] = map[committed]bool{}
 		}
-		g.seenOffsets[k.Partition][v.Offset] = true
+		g.seenOffsets[tp][next] = true
+		if g.acked[tp].topic != next.topic {
+			delete(g.acked, tp)
+		}
 	case nil:
 		c.remove(g, k, where)
 	}
@@ -181,17 +207,35 @@ func (c *checker) remove(g *checkedGroup, k eventlog.Key, where func() string) {
 		delete(g.process, k.Member)
 	case eventlog.TypeCurrentMemberAssignment:
 		delete(g.current, k.Member)
+	case eventlog.TypeGroupConfig:
+		g.config = nil
 	case eventlog.TypeOffsetCommit:
-		c.w.note("%s: offset of %d removed", where(), k.Partition)
-		delete(g.offsets, k.Partition)
-		delete(g.acked, k.Partition)
+		tp := topicPartition{k.Topic, k.Partition}
+		c.w.note("%s: offset of %v removed", where(), tp)
+		delete(g.offsets, tp)
+		delete(g.acked, tp)
+	}
+}
+
+// released: a member that is not removed gives an active task up only by saying so. So what the log takes away from it the client
+// behind it does not work on any more.
+func (c *checker) released(k eventlog.Key, v *eventlog.CurrentMemberAssignment, where func() string) {
+	if v.MemberEpoch <= 0 { // joins, or has left for a while
+		return
+	}
+	held := recorded(v.Active, v.ActivePendingRevocation)
+	active, epoch := c.w.worksOn(k.Group, k.Member)
+	for _, x := range active {
+		if epoch > 0 && !held[x] {
+			c.w.violate("%s: task %v is taken from %s, which works on it", where(), x, k.Member)
+		}
 	}
 }
 
 // check judges the state of a group after a batch.
 func (c *checker) check(name string, next int64) {
 	g := c.groups[name]
-	holder := map[string]string{} // task → member
+	active, inProcess := map[task]string{}, map[string]string{} // → member
 	for _, id := range sortedKeys(g.current) {
 		cur := g.current[id]
 		if !g.members[id] {
@@ -200,16 +244,18 @@ func (c *checker) check(name string, next int64) {
 		if g.exists && cur.MemberEpoch > g.assignment {
 			c.w.violate("%s before %d: %s is at epoch %d, beyond the assignment's %d", name, next, id, cur.MemberEpoch, g.assignment)
 		}
-		for _, list := range [][]eventlog.TaskIDs{cur.Active, cur.ActivePendingRevocation} {
-			for _, t := range list {
-				for _, p := range t.Partitions {
-					task := fmt.Sprintf("%s_%d", t.SubtopologyID, p)
-					if other, ok := holder[task]; ok {
-						c.w.violate("%s before %d: active task %s belongs to %s and %s", name, next, task, other, id)
-					}
-					holder[task] = id
-				}
+		for x := range recorded(cur.Active, cur.ActivePendingRevocation) {
+			if other, ok := active[x]; ok {
+				c.w.violate("%s before %d: active task %v belongs to %s and %s", name, next, x, other, id)
 			}
+			active[x] = id
+		}
+		for x := range recorded(cur.Active, cur.ActivePendingRevocation, cur.Standby, cur.StandbyPendingRevocation) {
+			place := g.process[id] + " " + x.String()
+			if other, ok := inProcess[place]; ok {
+				c.w.violate("%s before %d: %s and %s of one process (%s) both have task %v", name, next, other, id, g.process[id], x)
+			}
+			inProcess[place] = id
 		}
 	}
 	if g.exists && g.assignment > g.epoch {
@@ -234,40 +280,61 @@ func (c *checker) ackedEpoch(group, member string, epoch int32) {
 	}
 }
 
-// ackedOffset: the commit was answered with success.
-func (c *checker) ackedOffset(group string, p int32, offset int64) {
+// ackedConfig: a change to this was answered with success.
+func (c *checker) ackedConfig(group string, configs map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	g := c.group(group)
-	if !g.seenOffsets[p][offset] {
-		c.w.violate("%s: the commit of %d to %d was acknowledged, and the log has it not", group, offset, p)
-	}
-	if _, ok := g.offsets[p]; ok {
-		g.acked[p] = max(g.acked[p], offset)
+	if !c.group(group).seenConfigs[fmt.Sprint(configs)] {
+		c.w.violate("%s: its configuration with %v was acknowledged, and the log has it not", group, configs)
 	}
 }
 
-// floor is the least offset that a fetch that begins now may answer; -1: none.
-func (c *checker) floor(group string, p int32) int64 {
+// effective is the configuration that the log makes of the replicas' settings.
+func (c *checker) effective(group string) streams.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if v, ok := c.group(group).acked[p]; ok {
-		return v
+	cfg, _ := c.w.broker.Effective(c.group(group).config)
+	return cfg
+}
+
+// ackedOffset: the commit was answered with success.
+func (c *checker) ackedOffset(group, topic string, p int32, id [16]byte, offset int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.group(group)
+	tp, told := topicPartition{topic, p}, committed{id, offset}
+	if !g.seenOffsets[tp][told] {
+		c.w.violate("%s: the commit of %v to %v was acknowledged, and the log has it not", group, told, tp)
+	}
+	if is, ok := g.offsets[tp]; ok && is.topic == id {
+		if was, ok := g.acked[tp]; !ok || was.offset < offset {
+			g.acked[tp] = told
+		}
+	}
+}
+
+// floor is the least offset that a fetch of a topic of that id that begins now may answer; -1: none.
+func (c *checker) floor(group, topic string, p int32, id [16]byte) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v, ok := c.group(group).acked[topicPartition{topic, p}]; ok && v.topic == id {
+		return v.offset
 	}
 	return -1
 }
 
 // fetched: a fetch that began when floor was the least was answered with offset.
-func (c *checker) fetched(group, member string, p int32, floor, offset int64) {
+func (c *checker) fetched(group, member, topic string, p int32, id [16]byte, floor, offset int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.group(group)
-	// The offset may have been removed while the fetch was under way.
-	if _, still := g.acked[p]; still && offset < floor {
-		c.w.violate("%s: %s fetched %d for %d although %d was acknowledged before", group, member, offset, p, floor)
+	tp := topicPartition{topic, p}
+	// The offset may have been removed while the fetch was under way, or replaced by one of another topic.
+	if now, still := g.acked[tp]; still && now.topic == id && offset < floor {
+		c.w.violate("%s: %s fetched %d for %v although %d was acknowledged before", group, member, offset, tp, floor)
 	}
-	if offset >= 0 && !g.seenOffsets[p][offset] {
-		c.w.violate("%s: %s fetched %d for %d, which the log has not", group, member, offset, p)
+	if offset >= 0 && !g.seenOffsets[tp][committed{id, offset}] {
+		c.w.violate("%s: %s fetched %d for %v, which the log has not", group, member, offset, tp)
 	}
 }
 

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,55 +17,63 @@ import (
 )
 
 const (
-	requestTimeout = 10 * time.Second
-	// serverPatience is how long a replica works on a request whose client has long gone.
-	serverPatience   = time.Minute
 	backoffMin       = 100 * time.Millisecond
 	backoffMax       = time.Second
 	rebalanceTimeout = time.Minute
-	subtopology      = "0"
+	// diedWait is after how long at most somebody starts an application again that ended with an error.
+	diedWait = 20 * time.Second
 )
 
 // Error codes that a client knows.
 const (
-	codeUnknownMember    = 25
-	codeGroupNotFound    = 69
-	codeFencedEpoch      = 110
-	codeStaleMemberEpoch = 113
-	codeNonEmpty         = 68
+	codeUnknownMember      = 25
+	codeInvalidRequest     = 42
+	codeNonEmpty           = 68
+	codeGroupNotFound      = 69
+	codeFencedEpoch        = 110
+	codeUnreleasedInstance = 111
+	codeStaleMemberEpoch   = 113
 )
 
-// errLost: no answer came.
-var errLost = errors.New("no answer")
+// Epochs of a goodbye.
+const (
+	leavesForGood   = -1
+	leavesForAWhile = -2
+)
 
 // client is one stream thread: a member of a streams group as the Java client of Kafka 4.4 is one.
 type client struct {
-	w       *world
-	number  int
-	group   string
-	process string
-	rng     *rand.Rand
-	cancel  context.CancelFunc
+	w        *world
+	number   int
+	group    string
+	process  string
+	instance *string // static membership; nil: dynamic
+	endpoint *kmsg.StreamsGroupHeartbeatRequestUserEndpoint
+	rng      *rand.Rand
+	cancel   context.CancelFunc
 
 	// Written by the client's goroutine alone, under mu where others read.
 	mu    sync.Mutex
 	id    string
 	epoch int32
-	owned map[int32]bool // active tasks that it works on
+	owned tasks // what it works on
 	alive bool
 	cut   bool // the network is away
 
-	leaves atomic.Bool // it is to leave at its next step
+	leaves atomic.Int32 // it is to leave at its next step, with that epoch; 0: it stays
+	stalls atomic.Int64 // it is to stop for that long at its next step, ns
 
 	coordinator *replica
-	assigned    map[int32]bool // what the coordinator said last
-	reported    map[int32]bool // what the coordinator was told last; nil: nothing yet
-	full        bool           // tell everything again
-	attempts    int            // failed ones in a row
+	before      int32 // the epoch before the one it is at
+	assigned    tasks // what the coordinator said last
+	reported    tasks // what the coordinator was told last
+	full        bool  // tell everything again
+	seen        int32 // endpoint epoch
+	attempts    int   // failed ones in a row
 	beatAt      time.Time
 	commitAt    time.Time
 	births      int
-	position    map[int32]int64 // next offset to read; missing: not fetched yet
+	position    map[task]position
 }
 
 // spawn starts a client.
@@ -75,8 +82,16 @@ func (w *world) spawn(group string) *client {
 	w.born++
 	n := w.born
 	w.mu.Unlock()
-	c := &client{
-		w: w, number: n, group: group, process: fmt.Sprintf("process-%d", n-n%2), rng: w.rng(fmt.Sprintf("client %d", n)), alive: true,
+	c := &client{w: w, number: n, group: group, process: fmt.Sprintf("process-%d", n-n%2), rng: w.rng(fmt.Sprintf("client %d", n)), alive: true}
+	if c.rng.IntN(3) == 0 {
+		instance := fmt.Sprintf("instance-%d", n)
+		c.instance = &instance
+	}
+	if c.rng.IntN(3) == 0 {
+		c.endpoint = &kmsg.StreamsGroupHeartbeatRequestUserEndpoint{Host: fmt.Sprintf("host-%d", n), Port: 8080}
+	}
+	if w.options.mutes(group) {
+		return c
 	}
 	ctx, cancel := context.WithCancel(w.ctx)
 	c.cancel = cancel
@@ -98,25 +113,44 @@ func (c *client) rebirth() {
 	c.w.note("%s: %s begins", c.group, c.id)
 }
 
+// die ends the application's life; somebody starts it again after a while.
+func (c *client) die() {
+	c.rebirth()
+	c.beatAt = time.Now().Add(time.Duration(c.rng.Int64N(int64(diedWait))))
+}
+
 // abandon gives everything up, to join again.
 func (c *client) abandon() {
 	c.mu.Lock()
-	c.epoch, c.owned = 0, map[int32]bool{}
+	c.epoch, c.owned = 0, tasks{}
 	c.mu.Unlock()
-	c.assigned, c.reported, c.position = map[int32]bool{}, nil, map[int32]int64{}
+	c.before, c.assigned, c.reported, c.seen, c.position = 0, tasks{}, tasks{}, -1, map[task]position{}
 	c.beatAt = time.Now()
 }
 
 func (c *client) run(ctx context.Context) {
 	defer func() {
 		c.mu.Lock()
-		c.alive, c.owned = false, map[int32]bool{}
+		c.alive, c.owned = false, tasks{}
 		c.mu.Unlock()
 	}()
 	for ctx.Err() == nil {
-		if c.leaves.Load() {
-			c.leave()
-			return
+		if epoch := c.leaves.Swap(0); epoch != 0 {
+			c.leave(epoch)
+			if epoch == leavesForGood {
+				return
+			}
+			if !c.w.sleep(ctx, c.away()) {
+				return
+			}
+			c.rebirth()
+		}
+		if d := c.stalls.Swap(0); d > 0 {
+			c.w.note("%s: %s stops for %v", c.group, c.id, time.Duration(d).Round(time.Millisecond))
+			if !c.w.sleep(ctx, time.Duration(d)) {
+				return
+			}
+			c.commit(c.owned, c.epoch) // the thread that commits is the first to wake up
 		}
 		c.step()
 		next := c.beatAt
@@ -127,6 +161,15 @@ func (c *client) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// away is how long a static member stays away.
+func (c *client) away() time.Duration {
+	longest := 70 * time.Second // longer than some sessions
+	if c.w.isCalm() {
+		longest = 10 * time.Second
+	}
+	return time.Duration(c.rng.Int64N(int64(longest)))
 }
 
 // step does what is due.
@@ -140,34 +183,57 @@ func (c *client) step() {
 		c.fetch()
 		if !now.Before(c.commitAt) {
 			c.work()
-			c.commit(sortedKeys(c.owned))
+			epoch := c.epoch
+			if c.before > 0 && c.rng.IntN(8) == 0 {
+				epoch = c.before // as if it had been sent before the heartbeat was answered
+			}
+			c.commit(c.owned, epoch)
 			c.commitAt = time.Now().Add(time.Duration(500+c.rng.IntN(5000)) * time.Millisecond)
 		}
 	}
 }
 
-func (c *client) heartbeat() {
+// request is a heartbeat with what every one of them says.
+func (c *client) request(epoch int32) *kmsg.StreamsGroupHeartbeatRequest {
 	req := kmsg.NewPtrStreamsGroupHeartbeatRequest()
 	req.Version = 1
-	req.Group, req.MemberID, req.MemberEpoch = c.group, c.id, c.epoch
-	joining := c.epoch == 0
-	var told map[int32]bool
-	switch {
-	case joining:
-		req.RebalanceTimeoutMillis = int32(rebalanceTimeout.Milliseconds())
-		req.ProcessID = &c.process
-		req.Topology = &kmsg.StreamsGroupHeartbeatRequestTopology{Subtopologies: []kmsg.StreamsGroupHeartbeatRequestTopologySubtopology{
-			{SubtopologyID: subtopology, SourceTopics: []string{source}}}}
-		req.ActiveTasks, req.StandbyTasks, req.WarmupTasks = []kmsg.TaskIDs{}, []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
-	case c.full || !maps.Equal(c.owned, c.reported):
-		told = maps.Clone(c.owned)
-		req.ActiveTasks, req.StandbyTasks, req.WarmupTasks = tasksOf(told), []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
-	}
-	result, err := ask(c, func(ctx context.Context, h *shard.Host) (shard.HeartbeatResult, error) {
+	req.Group, req.MemberID, req.MemberEpoch, req.InstanceID, req.EndpointInformationEpoch = c.group, c.id, epoch, c.instance, c.seen
+	return req
+}
+
+// send asks the coordinator to take a heartbeat.
+func (c *client) send(req *kmsg.StreamsGroupHeartbeatRequest) (shard.HeartbeatResult, error) {
+	return ask(c, func(ctx context.Context, h *shard.Host) (shard.HeartbeatResult, error) {
 		return h.Heartbeat(ctx, c.caller(), 1, req)
 	})
+}
+
+func (c *client) heartbeat() {
+	req := c.request(c.epoch)
+	joining := c.epoch == 0
+	var telling bool
+	told := c.owned.clone()
+	if c.w.options.sabotages(hoarder) {
+		told = c.assigned.clone()
+	}
+	switch {
+	case joining:
+		told = tasks{}
+		req.RebalanceTimeoutMillis = int32(rebalanceTimeout.Milliseconds())
+		req.ProcessID, req.UserEndpoint = &c.process, c.endpoint
+		req.Topology = applicationTopology()
+		fallthrough
+	case c.full || !c.owned.equal(c.reported):
+		telling = true
+		req.ActiveTasks, req.StandbyTasks, req.WarmupTasks = told.wire(false), told.wire(true), []kmsg.TaskIDs{}
+	}
+	if telling && c.rng.IntN(4) == 0 {
+		req.TaskOffsets = c.restored()
+	}
+	known, member := c.w.checker.memberEpoch(c.group, c.id)
+	result, err := c.send(req)
 	if err != nil {
-		c.heartbeatFailed(err)
+		c.heartbeatFailed(req, err)
 		return
 	}
 	resp := result.Response
@@ -175,29 +241,31 @@ func (c *client) heartbeat() {
 	if !joining && resp.MemberEpoch < c.epoch {
 		c.w.violate("%s: epoch of %s went back from %d to %d", c.group, c.id, c.epoch, resp.MemberEpoch)
 	}
+	if !joining && (!member || resp.MemberEpoch < known) {
+		c.w.violate("%s: a heartbeat of %s was answered with epoch %d although the log said before that it is at %d (member: %v): a replaced owner answered",
+			c.group, c.id, resp.MemberEpoch, known, member)
+	}
 	c.w.checker.ackedEpoch(c.group, c.id, resp.MemberEpoch)
+	if resp.MemberEpoch != c.epoch {
+		c.before = c.epoch
+	}
 	c.mu.Lock()
 	c.epoch = resp.MemberEpoch
 	c.mu.Unlock()
-	if told != nil {
+	if telling {
 		c.reported = told
 	}
 	if joining {
-		c.reported = map[int32]bool{}
 		c.commitAt = time.Now()
 	}
+	c.seen = resp.EndpointInformationEpoch
 	c.beatAt = time.Now().Add(time.Duration(resp.HeartbeatIntervalMillis) * time.Millisecond)
 	if resp.ActiveTasks != nil {
-		c.assigned = map[int32]bool{}
-		for _, t := range resp.ActiveTasks {
-			for _, p := range t.Partitions {
-				c.assigned[p] = true
-			}
-		}
+		c.assigned = tasksOf(resp.ActiveTasks, resp.StandbyTasks)
 	}
 }
 
-func (c *client) heartbeatFailed(err error) {
+func (c *client) heartbeatFailed(req *kmsg.StreamsGroupHeartbeatRequest, err error) {
 	var refusal *streams.Error
 	c.full = true
 	if !errors.As(err, &refusal) {
@@ -205,6 +273,10 @@ func (c *client) heartbeatFailed(err error) {
 		return
 	}
 	c.w.note("%s: %s at epoch %d was refused: %v", c.group, c.id, c.epoch, err)
+	if refusal.Code == codeInvalidRequest && strings.HasPrefix(refusal.Message, "Task ") && !c.w.fits(req) {
+		c.die() // a topic was made again with fewer partitions: the application ends, as it does with Kafka
+		return
+	}
 	if epoch, member := c.w.checker.memberEpoch(c.group, c.id); member && epoch == c.epoch && c.epoch > 0 {
 		c.w.violate("%s: %s at epoch %d, which the log says it is at, was refused: %v", c.group, c.id, epoch, err)
 	}
@@ -214,6 +286,9 @@ func (c *client) heartbeatFailed(err error) {
 	case refusal.Code == codeGroupNotFound && c.epoch > 0:
 		// The group emptied while this member was away, and was removed: the thread dies, and is started again.
 		c.rebirth()
+	case refusal.Code == codeUnreleasedInstance && c.epoch == 0 && c.instance != nil:
+		// The life before ended without a word, or its goodbye or the answer to this join was lost: fatal, until its session is over.
+		c.die()
 	default:
 		c.w.violate("%s: heartbeat of %s at epoch %d: %v", c.group, c.id, c.epoch, err)
 	}
@@ -234,76 +309,17 @@ func (c *client) retry(err error) {
 	c.beatAt = time.Now().Add(backoff*8/10 + time.Duration(c.rng.Int64N(int64(backoff)*4/10)))
 }
 
-// reconcile makes what the client owns what it was assigned: first it gives up, which takes time, then it takes.
-func (c *client) reconcile() {
-	if maps.Equal(c.owned, c.assigned) || c.epoch == 0 {
-		return
-	}
-	var revoke []int32
-	for _, p := range sortedKeys(c.owned) {
-		if !c.assigned[p] {
-			revoke = append(revoke, p)
-		}
-	}
-	if len(revoke) > 0 {
-		closing := time.Duration(c.rng.Int64N(int64(300 * time.Millisecond)))
-		if c.rng.IntN(30) == 0 && !c.w.isCalm() {
-			closing = time.Duration(c.rng.Int64N(int64(90 * time.Second))) // a task that does not close in time
-		}
-		pause(closing)
-		c.commit(revoke)
-	}
-	owned := maps.Clone(c.owned)
-	for _, p := range revoke {
-		delete(owned, p)
-		delete(c.position, p)
-	}
-	for p := range c.assigned {
-		if !owned[p] {
-			owned[p] = true
-			c.take(p)
-		}
-	}
-	c.mu.Lock()
-	c.owned = owned
-	c.mu.Unlock()
-	c.beatAt = time.Now()
-}
-
-// take checks that nobody else works on the task with a right to.
-func (c *client) take(p int32) {
-	c.w.mu.Lock()
-	others := slices.Clone(c.w.clients)
-	c.w.mu.Unlock()
-	for _, o := range others {
-		if o == c || o.group != c.group {
-			continue
-		}
-		o.mu.Lock()
-		id, epoch, works := o.id, o.epoch, o.alive && o.owned[p]
-		o.mu.Unlock()
-		if valid, ok := c.w.checker.memberEpoch(c.group, id); works && ok && valid == epoch {
-			c.w.violate("%s: %s takes task %d, and %s works on it at its epoch %d", c.group, c.id, p, id, epoch)
-		}
-	}
-}
-
-// leave is a planned stop: last commits, then goodbye.
-func (c *client) leave() {
+// leave is a planned stop: last commits, then goodbye. A dynamic member always leaves for good.
+func (c *client) leave(epoch int32) {
 	if c.epoch == 0 {
 		return
 	}
-	c.commit(sortedKeys(c.owned))
+	c.commit(c.owned, c.epoch)
 	c.mu.Lock()
-	c.owned = map[int32]bool{}
+	c.owned = tasks{}
 	c.mu.Unlock()
-	req := kmsg.NewPtrStreamsGroupHeartbeatRequest()
-	req.Version = 1
-	req.Group, req.MemberID, req.MemberEpoch = c.group, c.id, -1
-	_, err := ask(c, func(ctx context.Context, h *shard.Host) (shard.HeartbeatResult, error) {
-		return h.Heartbeat(ctx, c.caller(), 1, req)
-	})
-	c.w.note("%s: %s leaves: %v", c.group, c.id, err)
+	_, err := c.send(c.request(epoch))
+	c.w.note("%s: %s leaves with %d: %v", c.group, c.id, epoch, err)
 }
 
 func (c *client) caller() shard.Caller {
@@ -314,83 +330,4 @@ func (c *client) name() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.id
-}
-
-func (c *client) reach() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.cut
-}
-
-func (c *client) setCut(cut bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.cut = cut
-}
-
-// ask sends a request to the coordinator and waits for its answer. Requests and answers take time and get lost; a request that
-// arrived is worked on even if its client does not wait any more.
-func ask[T any](c *client, f func(context.Context, *shard.Host) (T, error)) (T, error) {
-	var zero T
-	if c.coordinator == nil {
-		pause(delay(c.rng))
-		if !c.reach() {
-			return zero, errLost
-		}
-		if c.coordinator = c.w.owner(c.group, c.rng); c.coordinator == nil {
-			return zero, shard.ErrUnavailable
-		}
-	}
-	give := time.Now().Add(requestTimeout)
-	lost := func() (T, error) {
-		pause(time.Until(give))
-		return zero, errLost
-	}
-	loses := 0
-	if !c.w.isCalm() {
-		loses = 50 // one in that many
-	}
-	dropped := func() bool { return loses > 0 && c.rng.IntN(loses) == 0 }
-	to, answer := delay(c.rng), delay(c.rng)
-	dropThere, dropBack := dropped(), dropped()
-	pause(to)
-	p := c.coordinator.reachable()
-	if p == nil || !c.reach() || dropThere {
-		if p == nil {
-			return zero, errLost // refused at once
-		}
-		return lost()
-	}
-	type outcome struct {
-		v   T
-		err error
-	}
-	out := make(chan outcome, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), serverPatience)
-		defer cancel()
-		v, err := f(ctx, p.host)
-		out <- outcome{v, err}
-	}()
-	t := time.NewTimer(time.Until(give))
-	defer t.Stop()
-	select {
-	case o := <-out:
-		pause(answer)
-		if !c.reach() || dropBack || c.coordinator.reachable() != p {
-			return lost()
-		}
-		return o.v, o.err
-	case <-t.C:
-		return zero, errLost
-	}
-}
-
-func tasksOf(set map[int32]bool) []kmsg.TaskIDs {
-	if len(set) == 0 {
-		return []kmsg.TaskIDs{}
-	}
-	t := kmsg.NewTaskIDs()
-	t.SubtopologyID, t.Partitions = subtopology, sortedKeys(set)
-	return []kmsg.TaskIDs{t}
 }

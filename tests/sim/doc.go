@@ -5,22 +5,32 @@
 //
 //	go test ./tests/sim -run TestSimulation -seed 4711 -v
 //
+// A failure is shrunk before it is shown: fewer faults, fewer groups, a shorter time. The command that is printed with it plays what is
+// left. make sim runs many seeds, as many side by side as there are processors.
+//
 // Goroutines that become runnable at the very same instant of virtual time run in an order that Go chooses. Delays are
 // random to the nanosecond, so that there are few; almost every failure comes back with its seed.
 //
-// What must hold at every moment is in checker_test.go and client_test.go, what must hold once the faults have stopped in
-// calm_test.go. Seeds that once failed are kept in testdata/seeds.txt and run first, always.
+// What must hold at every moment is in checker_test.go, client_test.go and tasks_test.go, what must hold once the faults have stopped in
+// calm_test.go: no active task twice, none taken before it was given up, no task twice in a process, epochs that only grow, equal ones
+// of an empty group, no acknowledged commit lost or gone back, no answer by an owner that has been replaced, everybody at its target in
+// the end, and memory, disks and the replayed log the same. That these checks can fail is shown, too: broken_test.go, sabotage_test.go. Seeds
+// that once failed are kept in testdata/seeds.txt and run first, always.
 //
 // File map:
 //
-//	sim_test.go      flags, seeds, one run
+//	sim_test.go      flags, seeds, one run                shrink_test.go   a smaller history that fails
 //	world_test.go    the world: what a seed draws, virtual time, history, violations
-//	replica_test.go  one replica: start, crash, shutdown, and what is left on its disk
-//	scenarios_test.go single stories, told step by step
+//	cluster_test.go  its topics, settings of groups, wall clocks
+//	replica_test.go  one replica: start, crash, shutdown, and what is left on its disk; pause_test.go stops it anywhere
 //	link_test.go     the network between a replica and the log
-//	client_test.go   a client: heartbeats, reconciliation, commits, fetches; offsets_test.go
+//	network_test.go  and between a client and a replica
+//	client_test.go   a client: heartbeats, goodbyes, static members
+//	tasks_test.go    what it does with tasks; offsets_test.go: commits, fetches
 //	admin_test.go    an operator: list, describe, delete
-//	checker_test.go  reads the log as it grows and checks every state that it passes through
 //	faults_test.go   what goes wrong
+//	checker_test.go  reads the log as it grows and checks every state that it passes through
 //	calm_test.go     what must be so in the end
+//	broken_test.go   histories that each check must see     sabotage_test.go   systems that are broken on purpose
+//	scenarios_test.go single stories, told step by step
 package sim

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -105,6 +106,51 @@ var allFaults = []fault{
 		r.setClientCut(true)
 		return func() { r.setClientCut(false) }
 	}},
+	{"replica stopped", 8, func(w *world, rng *rand.Rand) func() {
+		p := w.anyReplica(rng).running()
+		if p == nil {
+			return nil
+		}
+		p.freeze(true)
+		return func() { p.freeze(false) }
+	}},
+	{"wall clock set", 5, func(w *world, rng *rand.Rand) func() {
+		r := w.anyReplica(rng)
+		d := time.Duration(rng.Int64N(int64(2*w.wrongMax()))) - w.wrongMax()
+		r.wall.Store(int64(d))
+		w.note("replica %d: its clock is wrong by %v", r.node, d.Round(time.Second))
+		return nil
+	}},
+
+	{"partitions added", 3, func(w *world, rng *rand.Rand) func() {
+		if t, there := w.cluster.now(source); there && t.Partitions < sourceMost {
+			w.cluster.set(source, min(sourceMost, t.Partitions+1+rng.Int32N(2)))
+			w.publish(rng)
+		}
+		return nil
+	}},
+	{"topic deleted, made again", 3, func(w *world, rng *rand.Rand) func() {
+		name := []string{source, side}[rng.IntN(2)]
+		t, there := w.cluster.now(name)
+		if !there {
+			return nil
+		}
+		again := t.Partitions
+		if name == source {
+			again = 1 + rng.Int32N(6)
+		}
+		w.cluster.set(name, 0)
+		w.publish(rng)
+		return func() {
+			w.cluster.set(name, again)
+			w.publish(rng)
+		}
+	}},
+	{"group configured", 3, func(w *world, rng *rand.Rand) func() {
+		w.active.Go(func() { w.configure(groupName(rng.IntN(w.groups)), drawChanges(rng), rng) })
+		return nil
+	}},
+
 	{"replica crashes", 5, func(w *world, rng *rand.Rand) func() {
 		r := w.anyReplica(rng)
 		r.crash()
@@ -131,7 +177,26 @@ var allFaults = []fault{
 	}},
 	{"client leaves", 4, func(w *world, rng *rand.Rand) func() {
 		if c := w.anyClient(rng); c != nil {
-			c.leaves.Store(true)
+			c.leaves.Store(leavesForGood)
+		}
+		return nil
+	}},
+	{"client restarts", 6, func(w *world, rng *rand.Rand) func() {
+		c := w.anyClient(rng)
+		switch {
+		case c == nil:
+		case c.instance != nil:
+			c.leaves.Store(leavesForAWhile)
+		default: // without a static membership it is one that goes and another one that comes
+			c.leaves.Store(leavesForGood)
+			w.spawn(c.group)
+		}
+		return nil
+	}},
+	{"client stops for a while", 4, func(w *world, rng *rand.Rand) func() {
+		d := rng.Int64N(int64(2 * time.Minute))
+		if c := w.anyClient(rng); c != nil {
+			c.stalls.Store(d)
 		}
 		return nil
 	}},
@@ -170,6 +235,10 @@ func (w *world) anyClient(rng *rand.Rand) *client {
 	return nil
 }
 
+// soleEvery is how often the one fault that options.sole names is made, where another one would be made otherwise: it lasts for two
+// minutes, and some time without any must follow.
+const soleEvery = 40
+
 // faults makes things go wrong until ctx ends, and repairs everything before it returns.
 func (w *world) faults(ctx context.Context) {
 	rng := w.rng("faults")
@@ -181,12 +250,13 @@ func (w *world) faults(ctx context.Context) {
 		total += faults[i].weight
 	}
 	type running struct {
-		name string
-		end  func()
-		at   time.Time
+		number int
+		name   string
+		end    func()
+		at     time.Time
 	}
 	var active []running
-	for {
+	for number := 1; ; number++ {
 		wait := time.Duration(rng.ExpFloat64() * float64(5*time.Second))
 		if !w.sleep(ctx, wait) {
 			break
@@ -197,28 +267,37 @@ func (w *world) faults(ctx context.Context) {
 				still = append(still, a)
 				continue
 			}
-			w.note("fault over: %s", a.name)
+			w.note("fault %d over: %s", a.number, a.name)
 			a.end()
 		}
 		active = still
 		n := rng.IntN(total)
+		lasts := time.Duration(rng.ExpFloat64() * float64(10*time.Second))
+		if rng.IntN(10) == 0 {
+			lasts += time.Duration(rng.Int64N(int64(2 * time.Minute)))
+		}
+		sole := w.options.sole
+		if sole != "" {
+			lasts = 2 * time.Minute
+		}
+		if !w.options.makes(number) || sole != "" && number%soleEvery != 1 {
+			continue
+		}
 		for _, f := range faults {
-			if n -= f.weight; n >= 0 {
+			if n -= f.weight; sole == "" && n >= 0 || sole != "" && f.name != sole {
 				continue
 			}
-			lasts := time.Duration(rng.ExpFloat64() * float64(10*time.Second))
-			if rng.IntN(10) == 0 {
-				lasts += time.Duration(rng.Int64N(int64(2 * time.Minute)))
-			}
-			w.note("fault: %s (for %v)", f.name, lasts.Round(time.Millisecond))
-			if end := f.begin(w, rng); end != nil {
-				active = append(active, running{f.name, end, time.Now().Add(lasts)})
+			w.note("fault %d: %s (for %v)", number, f.name, lasts.Round(time.Millisecond))
+			w.begun = append(w.begun, number)
+			// Each fault draws from a source of its own: without one of them the others stay what they are.
+			if end := f.begin(w, w.rng(fmt.Sprint("fault ", number))); end != nil {
+				active = append(active, running{number, f.name, end, time.Now().Add(lasts)})
 			}
 			break
 		}
 	}
 	for _, a := range active {
-		w.note("fault over: %s", a.name)
+		w.note("fault %d over: %s", a.number, a.name)
 		a.end()
 	}
 }

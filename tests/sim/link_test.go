@@ -25,6 +25,7 @@ type link struct {
 	whole   chan struct{} // closed while it is not cut
 	there   []func()      // under way to the brokers
 	back    []func()
+	frozen  bool // the process does not run: what comes back waits
 	tailCut bool // the brokers' answers to fetches alone
 	tail    chan struct{}
 }
@@ -52,10 +53,27 @@ func (l *link) set(cut bool) {
 	for _, f := range l.there {
 		f()
 	}
+	l.there = nil
+	l.deliver()
+}
+
+// setFrozen stops what comes back alone, or lets it through.
+func (l *link) setFrozen(frozen bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.frozen = frozen
+	l.deliver()
+}
+
+// deliver brings what has come back, if it can arrive. l.mu is held.
+func (l *link) deliver() {
+	if l.cut || l.frozen {
+		return
+	}
 	for _, f := range l.back {
 		f()
 	}
-	l.there, l.back = nil, nil
+	l.back = nil
 }
 
 // setTail does the same to what is read alone.
@@ -97,24 +115,32 @@ func (l *link) await(ctx context.Context, which func() chan struct{}) error {
 	}
 }
 
-func (l *link) send(f func())    { l.pass(&l.there, f) }
-func (l *link) receive(f func()) { l.pass(&l.back, f) }
-
-// pass runs f now, or when the link is whole; in order.
-func (l *link) pass(queue *[]func(), f func()) {
+// send runs f at the brokers, now or when the link is whole; in order.
+func (l *link) send(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cut {
-		*queue = append(*queue, f)
+		l.there = append(l.there, f)
 		return
 	}
 	f()
 }
 
+// receive runs f in the process, now or when it can arrive; in order.
+func (l *link) receive(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.back = append(l.back, f)
+	l.deliver()
+}
+
 // linkedLog is the log as one replica sees it through its link.
 type linkedLog struct {
 	*eventlog.Fake
-	l *link
+	l    *link
+	gate *gate
+	drop func(eventlog.Entry) bool // sabotage: what a reader does not get
+	lie  func() bool               // sabotage: whether the next append is acknowledged and not made
 
 	mu      sync.Mutex
 	writers []*linkedWriter
@@ -128,6 +154,7 @@ func (g *linkedLog) Claim(ctx context.Context, p int32, o eventlog.Ownership) (e
 func (g *linkedLog) ClaimAfter(ctx context.Context, p int32, o eventlog.Ownership, prev *eventlog.Owner, lease time.Duration) (eventlog.Writer, error) {
 	ctx, cancel := context.WithTimeout(ctx, appendDeadline+lease)
 	defer cancel()
+	g.gate.pass()
 	if err := g.l.wait(ctx); err != nil {
 		return nil, err
 	}
@@ -140,7 +167,8 @@ func (g *linkedLog) ClaimAfter(ctx context.Context, p int32, o eventlog.Ownershi
 		inner.Close()
 		return nil, err
 	}
-	w := &linkedWriter{inner: inner, l: g.l, acks: fmt.Sprint("ack ", p)}
+	g.gate.pass()
+	w := &linkedWriter{inner: inner, l: g.l, gate: g.gate, lie: g.lie, acks: fmt.Sprint("ack ", p)}
 	g.mu.Lock()
 	g.writers = append(g.writers, w)
 	g.mu.Unlock()
@@ -169,6 +197,7 @@ func (g *linkedLog) renew(rng *rand.Rand) {
 func (g *linkedLog) End(ctx context.Context, p int32) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, appendDeadline)
 	defer cancel()
+	g.gate.pass()
 	if err := g.l.wait(ctx); err != nil {
 		return 0, err
 	}
@@ -177,18 +206,21 @@ func (g *linkedLog) End(ctx context.Context, p int32) (int64, error) {
 		return 0, err
 	}
 	pause(g.l.delay(fmt.Sprint("end ", p)))
+	g.gate.pass()
 	return end, g.l.wait(ctx)
 }
 
 // Follow implements eventlog.Log.
 func (g *linkedLog) Follow(ctx context.Context, f eventlog.Follower) error {
-	return g.Fake.Follow(ctx, linkedFollower{f, g.l, ctx})
+	return g.Fake.Follow(ctx, linkedFollower{f, g.l, g.gate, ctx, g.drop})
 }
 
 type linkedFollower struct {
 	eventlog.Follower
-	l   *link
-	ctx context.Context
+	l    *link
+	gate *gate
+	ctx  context.Context
+	drop func(eventlog.Entry) bool // sabotage; nil: everything arrives
 }
 
 // Batch brings b when the link lets it.
@@ -200,6 +232,10 @@ func (f linkedFollower) Batch(p int32, b eventlog.Batch) error {
 	if err := f.l.await(f.ctx, func() chan struct{} { return f.l.tail }); err != nil {
 		return err
 	}
+	f.gate.pass()
+	if f.drop != nil {
+		b.Entries = slices.DeleteFunc(slices.Clone(b.Entries), f.drop)
+	}
 	return f.Follower.Batch(p, b)
 }
 
@@ -207,7 +243,9 @@ func (f linkedFollower) Batch(p int32, b eventlog.Batch) error {
 type linkedWriter struct {
 	inner eventlog.Writer
 	l     *link
-	acks  string // kind of its answers
+	gate  *gate
+	lie   func() bool // sabotage
+	acks  string      // kind of its answers
 
 	mu      sync.Mutex
 	waiting []*linkedAppend // in the order of the appends
@@ -251,6 +289,10 @@ func (w *linkedWriter) Append(timestamp int64, recs []eventlog.Raw, done eventlo
 	for _, r := range recs {
 		bytes += len(r.Key) + len(r.Value)
 	}
+	if w.lie != nil && w.lie() {
+		w.op(bytes, done, func(acked eventlog.Done) { w.inner.Barrier(acked) })
+		return
+	}
 	w.op(bytes, done, func(acked eventlog.Done) { w.inner.Append(timestamp, recs, acked) })
 }
 
@@ -259,6 +301,7 @@ func (w *linkedWriter) Barrier(done eventlog.Done) {
 }
 
 func (w *linkedWriter) op(bytes int, done eventlog.Done, send func(eventlog.Done)) {
+	w.gate.pass()
 	w.mu.Lock()
 	if err := w.err; err != nil {
 		w.mu.Unlock()
@@ -320,7 +363,10 @@ func (w *linkedWriter) fail(err error) {
 		a.deadline.Stop()
 		a.done(-1, err)
 	}
-	go w.l.send(w.inner.Close) // fail may be called by the link, which is locked then
+	go func() { // fail may be called by the link, which is locked then
+		w.gate.pass()
+		w.l.send(w.inner.Close)
+	}()
 }
 
 func (w *linkedWriter) Release(ctx context.Context) error {
@@ -331,6 +377,7 @@ func (w *linkedWriter) Release(ctx context.Context) error {
 		return err
 	}
 	defer w.Close()
+	w.gate.pass()
 	if err := w.l.wait(ctx); err != nil {
 		return err
 	}

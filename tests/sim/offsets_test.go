@@ -12,23 +12,40 @@ import (
 	"streamkeeper/shard/streams"
 )
 
-// fetch asks where to begin for tasks that are new.
+// position is where a client stands in a partition of that topic id.
+type position struct {
+	topic [16]byte
+	next  int64
+}
+
+// fetch asks where to begin for active tasks that are new. A position in a topic that was made again is none.
 func (c *client) fetch() {
-	var missing []int32
-	floors := map[int32]int64{}
-	for _, p := range sortedKeys(c.owned) {
-		if _, ok := c.position[p]; !ok {
-			missing = append(missing, p)
-			floors[p] = c.w.checker.floor(c.group, p)
+	floors := map[task]int64{}
+	topics := map[string]*kmsg.OffsetFetchRequestGroupTopic{}
+	for _, x := range c.owned.sorted(false) {
+		t, there := c.w.cluster.now(topicOf(x.sub))
+		if !there || x.partition >= t.Partitions {
+			continue
 		}
+		if at, ok := c.position[x]; ok && at.topic == t.ID {
+			continue
+		}
+		delete(c.position, x)
+		if topics[x.sub] == nil {
+			topics[x.sub] = &kmsg.OffsetFetchRequestGroupTopic{Topic: t.Name, TopicID: t.ID}
+		}
+		topics[x.sub].Partitions = append(topics[x.sub].Partitions, x.partition)
+		floors[x] = c.w.checker.floor(c.group, t.Name, x.partition, t.ID)
 	}
-	if len(missing) == 0 {
+	if len(topics) == 0 {
 		return
 	}
 	req := kmsg.NewOffsetFetchRequestGroup()
 	id := c.id // the replica may look at it when this client is another member
 	req.Group, req.MemberID, req.MemberEpoch = c.group, &id, c.epoch
-	req.Topics = []kmsg.OffsetFetchRequestGroupTopic{{Topic: source, TopicID: sourceID, Partitions: missing}}
+	for _, sub := range sortedKeys(topics) {
+		req.Topics = append(req.Topics, *topics[sub])
+	}
 	resp, err := ask(c, func(ctx context.Context, h *shard.Host) (kmsg.OffsetFetchResponseGroup, error) {
 		return h.Fetch(ctx, &req, true)
 	})
@@ -36,51 +53,75 @@ func (c *client) fetch() {
 		c.offsetsFailed("fetch", err)
 		return
 	}
-	for _, t := range resp.Topics {
+	for i, sub := range sortedKeys(topics) {
+		t := resp.Topics[i]
+		asked := topics[sub]
 		for _, p := range t.Partitions {
 			if p.ErrorCode != 0 {
 				continue // asked again
 			}
-			c.w.checker.fetched(c.group, c.id, p.Partition, floors[p.Partition], p.Offset)
-			c.position[p.Partition] = max(p.Offset, 0)
+			x := task{sub, p.Partition}
+			c.w.checker.fetched(c.group, c.id, asked.Topic, p.Partition, asked.TopicID, floors[x], p.Offset)
+			c.position[x] = position{asked.TopicID, max(p.Offset, 0)}
 		}
 	}
 }
 
-// work reads some records of each task.
+// work reads some records of each active task, if there are any. Groups whose topics are silent never commit: their coordinator
+// writes nothing, and only its lease tells it that it has been replaced.
 func (c *client) work() {
-	for _, p := range sortedKeys(c.position) {
-		c.position[p] += c.rng.Int64N(100)
-	}
-}
-
-// commit commits where the client stands in those of ps whose beginning it knows.
-func (c *client) commit(ps []int32) {
-	var parts []offsets.CommitPartition
-	for _, p := range ps {
-		if at, ok := c.position[p]; ok && at > 0 {
-			parts = append(parts, offsets.CommitPartition{Partition: p, Offset: at, LeaderEpoch: -1})
-		}
-	}
-	if len(parts) == 0 {
+	if c.w.silent[c.group] {
 		return
 	}
-	req := offsets.Commit{Group: c.group, Version: 9, Retention: -1, Topics: []offsets.CommitTopic{{Name: source, ID: sourceID, Partitions: parts}}}
-	id, epoch := c.id, c.epoch
+	for _, x := range c.owned.sorted(false) {
+		if at, ok := c.position[x]; ok {
+			at.next += c.rng.Int64N(100)
+			c.position[x] = at
+		}
+	}
+}
+
+// commit commits, at the epoch, where the client stands in those of the active tasks whose beginning it knows.
+func (c *client) commit(of tasks, epoch int32) {
+	if epoch <= 0 {
+		return
+	}
+	var topics []offsets.CommitTopic
+	for _, x := range of.sorted(false) {
+		at, ok := c.position[x]
+		t, there := c.w.cluster.now(topicOf(x.sub))
+		if !ok || at.next == 0 || !there || at.topic != t.ID {
+			continue
+		}
+		if len(topics) == 0 || topics[len(topics)-1].Name != t.Name {
+			topics = append(topics, offsets.CommitTopic{Name: t.Name, ID: t.ID})
+		}
+		last := &topics[len(topics)-1]
+		next := at.next
+		if c.w.options.sabotages(backslider) {
+			next = c.rng.Int64N(next + 1)
+		}
+		last.Partitions = append(last.Partitions, offsets.CommitPartition{Partition: x.partition, Offset: next, LeaderEpoch: -1})
+	}
+	if len(topics) == 0 {
+		return
+	}
+	req := offsets.Commit{Group: c.group, Version: 9, Retention: -1, Topics: topics}
+	id, instance := c.id, c.instance
 	resp, err := ask(c, func(ctx context.Context, h *shard.Host) (*kmsg.OffsetCommitResponse, error) {
-		return h.Commit(ctx, req, id, epoch, nil)
+		return h.Commit(ctx, req, id, epoch, instance)
 	})
 	if err != nil {
 		c.offsetsFailed("commit", err)
 		return
 	}
-	for _, t := range resp.Topics {
-		for i, p := range t.Partitions {
+	for i, t := range resp.Topics {
+		for j, p := range t.Partitions {
 			if p.ErrorCode != 0 {
-				c.w.violate("%s: commit of %s to %d: error %d", c.group, c.id, p.Partition, p.ErrorCode)
+				c.w.violate("%s: commit of %s to %s-%d: error %d", c.group, c.id, topics[i].Name, p.Partition, p.ErrorCode)
 				continue
 			}
-			c.w.checker.ackedOffset(c.group, p.Partition, parts[i].Offset)
+			c.w.checker.ackedOffset(c.group, topics[i].Name, p.Partition, topics[i].ID, topics[i].Partitions[j].Offset)
 		}
 	}
 }

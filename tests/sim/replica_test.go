@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -12,7 +13,6 @@ import (
 	"streamkeeper/eventlog"
 	"streamkeeper/projection"
 	"streamkeeper/shard"
-	"streamkeeper/shard/groupconfig"
 	"streamkeeper/shard/offsets"
 	"streamkeeper/shard/streams"
 )
@@ -29,13 +29,30 @@ type replica struct {
 	life      int
 	process   *process // nil: down
 	clientCut bool     // no client reaches it
+
+	topics atomic.Pointer[clusterTopics] // as it sees them
+	wall   atomic.Int64                  // how far its wall clock is ahead, ns
 }
+
+// see takes a snapshot of the topics, unless a newer one is known.
+func (r *replica) see(t *clusterTopics) {
+	for {
+		old := r.topics.Load()
+		if old != nil && old.version >= t.version || r.topics.CompareAndSwap(old, t) {
+			return
+		}
+	}
+}
+
+// clock is its wall clock.
+func (r *replica) clock() time.Time { return jumped(time.Now(), time.Duration(r.wall.Load())) }
 
 // process is one life of a replica.
 type process struct {
 	host   *shard.Host
 	member *shard.FakeMember
 	link   *link
+	gate   *gate
 	log    *linkedLog
 	store  *projection.Store
 	cancel context.CancelFunc
@@ -72,29 +89,44 @@ func (r *replica) start() {
 	}
 	r.life++
 	w := r.w
+	r.see(w.cluster.topics.Load())
 	delay := w.delays(fmt.Sprintf("replica %d life %d", r.node, r.life))
 	store, err := projection.Open(projection.Config{
-		Dir: "data", FS: r.fs, Identity: w.log.Identity(), DeleteRetention: w.deleteRetention, Logger: w.logger("projection", r.node),
+		Dir: "data", FS: r.fs, Identity: w.log.Identity(), DeleteRetention: w.deleteRetention, Now: r.clock,
+		Logger: w.logger("projection", r.node),
 	})
 	if err != nil {
 		w.violate("replica %d: opening its projection: %v", r.node, err)
 		return
 	}
-	p := &process{link: newLink(delay), store: store, member: w.ownership.Member(r.node, func() time.Duration { return delay("ownership") })}
-	p.log = &linkedLog{Fake: w.log, l: p.link}
+	p := &process{link: newLink(delay), gate: &gate{}, store: store}
+	p.member = w.ownership.Member(r.node, func() time.Duration {
+		p.gate.pass()
+		return delay("ownership")
+	})
+	p.log = &linkedLog{Fake: w.log, l: p.link, gate: p.gate}
+	membership := frozenMembership{Membership: p.member, gate: p.gate}
+	w.sabotage(r, p, &membership)
 	p.host = shard.New(shard.Config{
-		Log: p.log, Store: store, Membership: p.member,
+		Log: p.log, Store: store, Membership: membership,
 		Self: eventlog.Ownership{
 			Format: eventlog.OwnershipFormat, NodeID: r.node, Address: fmt.Sprintf("r%d:9292", r.node),
 			Instance: fmt.Sprintf("%d.%d", r.node, r.life),
 		},
-		Topics:  func() streams.Topics { return w.topics },
-		Groups:  groupconfig.Fixed(w.config),
+		Topics:  func() streams.Topics { return r.topics.Load() },
+		Groups:  w.broker,
 		Offsets: offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: offsets.RetentionDefault},
+		Now:     func() time.Time { p.gate.pass(); return r.clock() },
 		Logger:  w.logger("host", r.node),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
-	p.cancel = cancel
+	sabotaged := p.cancel
+	p.cancel = func() {
+		cancel()
+		if sabotaged != nil {
+			sabotaged()
+		}
+	}
 	p.ended.Go(func() {
 		if err := p.log.Follow(ctx, store); ctx.Err() == nil {
 			w.violate("replica %d: following the log ended: %v", r.node, err)
@@ -123,6 +155,7 @@ func (r *replica) crash() {
 	r.mu.Unlock()
 	p.member.Cut(true)
 	p.link.set(true)
+	p.gate.force() // what a stopped process would have done next reaches nobody any more
 	clone := r.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: r.rng.IntN(101), RNG: rand.New(rand.NewPCG(r.rng.Uint64(), 0))})
 	what := "its disk"
 	switch n := r.rng.IntN(10); {
@@ -147,6 +180,7 @@ func (r *replica) shutdown() {
 	if p == nil {
 		return
 	}
+	p.freeze(false)
 	r.w.note("replica %d shuts down", r.node)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 // also where nobody writes anything.
 func TestClaimOvertakenWhileItLoads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(1, testing.Verbose())
+		w := newWorld(1, options{verbose: testing.Verbose()})
 		defer w.stop()
 		w.follow()
 		r := w.replicas[0]

@@ -16,21 +16,19 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/shard"
-	"streamkeeper/shard/streams"
+	"streamkeeper/shard/groupconfig"
 )
 
-const (
-	historyMax = 3000 // lines that a failure shows at most
-	source     = "in"
-)
+const historyMax = 3000 // lines that a failure shows at most
 
 // plan is what a seed draws before anything begins.
 type plan struct {
 	replicas   int
 	partitions int32 // of the log
 	groups     int
-	tasks      int32
-	clients    int // in each group at the start
+	tasks      int32 // of the stateless subtopology at the start
+	sideTasks  int32 // of the stateful one
+	clients    int   // in each group at the start
 	chaos      time.Duration
 	// deleteRetention is the log's; short ones make a replica that was away for long read everything again.
 	deleteRetention time.Duration
@@ -38,24 +36,25 @@ type plan struct {
 
 func drawPlan(rng *rand.Rand) plan {
 	return plan{
-		replicas: 1 + rng.IntN(3), partitions: 1 + rng.Int32N(4), groups: 1 + rng.IntN(4), tasks: 1 + rng.Int32N(6),
-		clients: rng.IntN(5), chaos: time.Duration(2+rng.IntN(10)) * time.Minute,
+		replicas: 1 + rng.IntN(3), partitions: 1 + rng.Int32N(4), groups: 1 + rng.IntN(4), tasks: 1 + rng.Int32N(6), sideTasks: 1 + rng.Int32N(3),
+		clients: rng.IntN(5), chaos: time.Duration(60+rng.IntN(300)) * time.Second,
 		deleteRetention: []time.Duration{3 * time.Minute, 24 * time.Hour}[rng.IntN(2)],
 	}
 }
 
 // world is one simulated world.
 type world struct {
-	seed uint64
+	seed    uint64
+	options options
 	plan
 	start     time.Time
-	config    streams.Config
-	topics    topics
+	cluster   *cluster
+	broker    *groupconfig.Broker // the settings of all replicas
+	silent    map[string]bool     // groups whose topics get no records
 	log       *eventlog.Fake
 	ownership *shard.FakeGroup
 	replicas  []*replica
 	checker   *checker
-	verbose   bool
 	unfollow  func()
 
 	ctx    context.Context // ends with the run or the first violation
@@ -68,23 +67,21 @@ type world struct {
 	born      int
 	history   []string
 	violation string
+	violated  time.Time // when
+	begun     []int     // numbers of the faults that were made
 }
 
-// topics is a cluster with one topic.
-type topics struct{ partitions int32 }
-
-var sourceID = [16]byte{15: 7}
-
-func (t topics) Topic(name string) (streams.Topic, bool) {
-	return streams.Topic{Name: source, ID: sourceID, Partitions: t.partitions}, name == source
-}
-
-func (t topics) Version() int64 { return 1 }
-
-func newWorld(seed uint64, verbose bool) *world {
-	w := &world{seed: seed, start: time.Now(), verbose: verbose, config: streams.DefaultConfig()}
+func newWorld(seed uint64, o options) *world {
+	w := &world{seed: seed, options: o, start: time.Now()}
 	w.plan = drawPlan(w.rng("plan"))
-	w.topics = topics{w.plan.tasks}
+	w.cluster, w.broker = newCluster(w.plan), drawSettings(w.rng("settings"))
+	w.silent = map[string]bool{}
+	for g := range w.groups {
+		w.silent[groupName(g)] = w.rng("silence of "+groupName(g)).IntN(4) == 0
+	}
+	if o.chaos > 0 {
+		w.plan.chaos = o.chaos
+	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.log = eventlog.NewFake(eventlog.FakeOptions{Partitions: w.partitions, EntriesPerRead: 1}) // so that what a reader gets at once does not depend on a race
 	w.ownership = shard.NewFakeGroup(shard.FakeGroupOptions{Partitions: w.partitions})
@@ -142,7 +139,7 @@ func (w *world) noteLocked(format string, args ...any) {
 		w.history = slices.Delete(w.history, 1, historyMax/4) // the first line tells the plan
 	}
 	w.history = append(w.history, line)
-	if w.verbose {
+	if w.options.verbose {
 		fmt.Println(line)
 	}
 }
@@ -155,6 +152,7 @@ func (w *world) violate(format string, args ...any) {
 		return
 	}
 	w.violation = fmt.Sprintf(format, args...)
+	w.violated = time.Now()
 	w.noteLocked("VIOLATION: %s", w.violation)
 	w.cancel()
 }
@@ -189,7 +187,7 @@ func (w *world) owner(group string, rng *rand.Rand) *replica {
 	first := rng.IntN(len(w.replicas))
 	for i := range w.replicas {
 		p := w.replicas[(first+i)%len(w.replicas)].reachable()
-		if p == nil {
+		if p == nil || p.gate.isShut() {
 			continue
 		}
 		o, ok := p.host.Owner(p.host.Partition(group))

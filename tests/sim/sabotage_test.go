@@ -1,0 +1,84 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/shard"
+)
+
+// An invariant that can't fail proves nothing. So here the system, or a client, is broken on purpose, and the simulation must
+// find it; broken histories for each single check are in broken_test.go.
+
+// Ways to break something.
+const (
+	hoarder    = "a client that says that it gave tasks up, and works on"
+	backslider = "a client that commits less than before"
+	liar       = "a log that acknowledges what it did not write"
+	deaf       = "a tail that misses a record now and then"
+	undying    = "a lease that never ends"
+)
+
+// sabotage breaks a process as the options say.
+func (w *world) sabotage(r *replica, p *process, m *frozenMembership) {
+	rng := w.rng(fmt.Sprintf("sabotage of replica %d life %d", r.node, r.life))
+	switch w.options.sabotage {
+	case liar:
+		p.log.lie = func() bool { return rng.IntN(10) == 0 }
+	case deaf:
+		p.log.drop = func(e eventlog.Entry) bool {
+			r, err := eventlog.Decode(eventlog.Raw{Key: e.Key, Value: e.Value})
+			return err == nil && r.Key.Type != eventlog.TypeOwnership && rng.IntN(20) == 0
+		}
+	case undying:
+		// A group of its own, in which it is alone and is never cut off: it believes to own everything for ever.
+		alone := shard.NewFakeGroup(shard.FakeGroupOptions{Partitions: w.partitions}).Member(r.node, nil)
+		ctx, cancel := context.WithCancel(context.Background())
+		p.ended.Go(func() { _ = alone.Run(ctx, noListener{}) })
+		m.lease, p.cancel = alone.Lease(), cancel
+	}
+}
+
+// noListener does not care what it is assigned.
+type noListener struct{}
+
+func (noListener) Assigned([]int32) {}
+func (noListener) Revoked([]int32)  {}
+func (noListener) Lost([]int32)     {}
+
+// TestSabotageIsFound: whatever is broken, a few histories suffice to see it, and the violation is one that it explains.
+func TestSabotageIsFound(t *testing.T) {
+	const seedsMax = 60 // each finds it with a probability of a third or more
+	for _, c := range []struct {
+		how  string
+		sole string
+		want []string
+	}{
+		{hoarder, "", []string{"works on it"}},
+		{backslider, "", []string{"went back"}},
+		{liar, "", []string{"the log has it not", "which the log has not", "the log said before", "does not have it", "the log says it is at", "not at rest", "answered as", "can't be applied", "went back"}},
+		{deaf, "", []string{"has on disk", "hydrating", "described as", "answered as", "the log says", "refused", "not at rest", "Apply", "acknowledged before", "belongs to", "and is no member", "both have task", "is taken from", "went back", "error"}},
+		{undying, "replica cut off everything but clients", []string{"a replaced owner answered"}},
+	} {
+		t.Run(c.how, func(t *testing.T) {
+			for seed := uint64(1); seed <= seedsMax; seed++ {
+				f := play(t, seed, options{sabotage: c.how, sole: c.sole})
+				if f.violation == "" {
+					continue
+				}
+				t.Logf("found by seed %d: %s", seed, f.violation)
+				for _, w := range c.want {
+					if strings.Contains(f.violation, w) {
+						return
+					}
+				}
+				t.Errorf("seed %d found %q, expected one of %q", seed, f.violation, c.want)
+				return
+			}
+			t.Errorf("not found in %d histories", seedsMax)
+		})
+	}
+}
