@@ -59,16 +59,18 @@ type Stats struct {
 	GroupsRemoved  int64
 	// DescriptionsDeleted counts groups whose topology description the plugin deleted.
 	DescriptionsDeleted int64
-	Failures            int64 // shards that could not be listed, and groups that could not be judged
-	Running             bool
-	LastDuration        time.Duration
-	LastEnd             time.Time // zero: no cycle has ended yet
+	// DescriptionsLost counts groups whose topology description the plugin had lost; they are looked for only where Descriptions.Lost is set.
+	DescriptionsLost int64
+	Failures         int64 // shards that could not be listed, and groups that could not be judged
+	Running          bool
+	LastDuration     time.Duration
+	LastEnd          time.Time // zero: no cycle has ended yet
 }
 
 // Report is what one cycle did.
 type Report struct {
-	Shards, Candidates, OffsetsExpired, GroupsRemoved, DescriptionsDeleted, Failures int
-	Duration                                                                         time.Duration
+	Shards, Candidates, OffsetsExpired, GroupsRemoved, DescriptionsDeleted, DescriptionsLost, Failures int
+	Duration                                                                                           time.Duration
 }
 
 // Cycle removes what has expired, again and again.
@@ -78,6 +80,8 @@ type Cycle struct {
 
 	mu    sync.Mutex // protects stats
 	stats Stats
+	// looked is behind which group of each partition the search for lost descriptions goes on; "" from the start.
+	looked map[int32]string
 }
 
 // New returns a cycle that does nothing until Run or Sweep is called.
@@ -91,7 +95,7 @@ func New(cfg Config) *Cycle {
 	if cfg.Tracer == nil {
 		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}
-	return &Cycle{cfg: cfg}
+	return &Cycle{cfg: cfg, looked: map[int32]string{}}
 }
 
 // Run sweeps an interval after it was called and an interval after each sweep's end, until ctx ends. It returns ctx's
@@ -140,6 +144,9 @@ func (c *Cycle) Sweep(ctx context.Context) (Report, error) {
 			if d, ok := s.(DescribedShard); ok && c.cfg.Descriptions != nil {
 				r = (&descriptions{cfg: c.cfg.Descriptions, shard: d, log: log}).run(ctx)
 			}
+			if l, ok := s.(LostShard); ok && c.cfg.Descriptions != nil && c.cfg.Descriptions.Lost != nil {
+				r.add(c.lookForLost(ctx, s.Partition(), l, log))
+			}
 			r.add((&sweep{shard: s, log: log, removed: c.removed}).run(ctx))
 			mu.Lock()
 			defer mu.Unlock()
@@ -152,18 +159,30 @@ func (c *Cycle) Sweep(ctx context.Context) (Report, error) {
 	span.SetAttributes(
 		attribute.Int("shards", total.Shards), attribute.Int("candidates", total.Candidates), attribute.Int("failures", total.Failures),
 		attribute.Int("offsets.expired", total.OffsetsExpired), attribute.Int("groups.removed", total.GroupsRemoved),
-		attribute.Int("descriptions.deleted", total.DescriptionsDeleted))
+		attribute.Int("descriptions.deleted", total.DescriptionsDeleted), attribute.Int("descriptions.lost", total.DescriptionsLost))
 	if err := ctx.Err(); err != nil {
 		span.SetStatus(codes.Error, err.Error())
 	}
 	c.count(total)
 	level := slog.LevelDebug
-	if total.OffsetsExpired+total.GroupsRemoved+total.DescriptionsDeleted+total.Failures > 0 {
+	if total.OffsetsExpired+total.GroupsRemoved+total.DescriptionsDeleted+total.DescriptionsLost+total.Failures > 0 {
 		level = slog.LevelInfo
 	}
 	c.cfg.Logger.Log(ctx, level, "cleanup cycle", "shards", total.Shards, "candidates", total.Candidates,
-		"offsets_expired", total.OffsetsExpired, "groups_removed", total.GroupsRemoved, "descriptions_deleted", total.DescriptionsDeleted, "failures", total.Failures, "duration", total.Duration)
+		"offsets_expired", total.OffsetsExpired, "groups_removed", total.GroupsRemoved, "descriptions_deleted", total.DescriptionsDeleted, "descriptions_lost", total.DescriptionsLost, "failures", total.Failures, "duration", total.Duration)
 	return total, ctx.Err()
+}
+
+// lookForLost looks for lost descriptions of a shard, where the last cycle stopped.
+func (c *Cycle) lookForLost(ctx context.Context, p int32, s LostShard, log *slog.Logger) Report {
+	c.mu.Lock()
+	after := c.looked[p]
+	c.mu.Unlock()
+	r, next := (&lost{cfg: c.cfg.Descriptions, shard: s, log: log}).run(ctx, after)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looked[p] = next
+	return r
 }
 
 // removed is told of each group that went.
@@ -190,6 +209,7 @@ func (c *Cycle) count(r Report) {
 	c.stats.OffsetsExpired += int64(r.OffsetsExpired)
 	c.stats.GroupsRemoved += int64(r.GroupsRemoved)
 	c.stats.DescriptionsDeleted += int64(r.DescriptionsDeleted)
+	c.stats.DescriptionsLost += int64(r.DescriptionsLost)
 	c.stats.Failures += int64(r.Failures)
 	c.stats.LastDuration, c.stats.LastEnd = r.Duration, time.Now()
 }
@@ -199,5 +219,6 @@ func (r *Report) add(o Report) {
 	r.OffsetsExpired += o.OffsetsExpired
 	r.GroupsRemoved += o.GroupsRemoved
 	r.DescriptionsDeleted += o.DescriptionsDeleted
+	r.DescriptionsLost += o.DescriptionsLost
 	r.Failures += o.Failures
 }

@@ -33,6 +33,9 @@ type Descriptions struct {
 	Counters  *plugin.Counters
 	// Backoff forgets the groups whose descriptions are deleted, and those that are removed.
 	Backoff *plugin.Backoff
+	// Lost makes the cycle look for descriptions that the plugin has lost, and have members asked again; nil: it does not. The shards are
+	// LostShards then.
+	Lost *Lost
 }
 
 // describedAtOnce is how many groups of a shard are between their marker and their outcome: enough for the plugin to work side by

@@ -12,7 +12,9 @@
 //  1. Where topology descriptions are kept (KIP-1331): an empty group without offsets and open transactions that may have a
 //     description (StoredDescriptionTopologyEpoch is not EpochNone) is marked uncertain, its description deleted at the plugin, and the
 //     outcome recorded. What fails stays marked, and the next cycle does it again.
-//  2. Expired offsets get tombstones; a group that is empty and has no offset and no open transaction left goes with
+//  2. Where that is wanted, descriptions that the plugin has lost are looked for, a bounded number of groups a cycle, and their groups
+//     marked uncertain, so that members are asked again.
+//  3. Expired offsets get tombstones; a group that is empty and has no offset and no open transaction left goes with
 //     its last ones, unless a description may still be stored for it.
 //
 // So a described group takes two cycles: its offsets go in the first, its description and the group itself in the second. In Kafka
@@ -29,5 +31,6 @@
 //	sweep.go       one shard: pace, repeats, failures
 //	descriptions.go  one shard: topology descriptions
 //	topics.go      Topics: offsets of deleted topics
+//	lost.go        one shard: descriptions that the plugin has lost
 //	candidates.go  which groups are worth a look, from the projection
 package cleanup

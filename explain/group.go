@@ -24,7 +24,8 @@ type Code string
 
 // The reasons of a state. A group can have several.
 const (
-	NoMembers Code = "no-members" // Empty
+	NoMembers  Code = "no-members" // Empty
+	Converting Code = "converting" // Empty: to a classic group of the cluster
 
 	NoTopology            Code = "no-topology"             // NotReady: nobody has sent one
 	MissingSourceTopics   Code = "missing-source-topics"   // NotReady: somebody has to make them

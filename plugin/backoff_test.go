@@ -147,8 +147,9 @@ func TestBackoffAgainstAModel(t *testing.T) {
 			if old, ok := model[g]; ok && old.TopologyEpoch == e {
 				attempts = old.Attempts + 1
 			}
+			same := attempts > 0 || model[g].Lost > 0 && model[g].TopologyEpoch == e
 			n := BackoffEntry{TopologyEpoch: e, Attempts: attempts, Next: now.Add(BackoffDelay(attempts, last))}
-			if attempts > 0 {
+			if same {
 				n.History = model[g].History
 			}
 			return n
@@ -197,6 +198,9 @@ func TestBackoffAgainstAModel(t *testing.T) {
 				}
 				if !active {
 					n := next(g, e)
+					if n.Lost == 0 {
+						n.Attempts, n.Next = -1, time.Time{}
+					}
 					n.Lost, n.LostAt = n.Lost+1, now
 					model[g] = n
 				}

@@ -69,9 +69,9 @@ func (b *Backoff) Fail(group string, topologyEpoch int32, now time.Time, reason 
 	}
 }
 
-// Lose begins a window, unless one is open, because the plugin has not what it had stored. It says whether it did: the group may then
-// be asked again when the window is over. The windows of a plugin that loses again and again grow like all others, although what
-// is pushed in between is stored: Clear keeps such an entry.
+// Lose notes, unless a window is open, that the plugin has not what it had stored, and says whether it did: the group may then be asked
+// again. The first time it is asked at once; later times begin a window each, which grows like all others although what is pushed in
+// between is stored: Clear keeps such an entry.
 func (b *Backoff) Lose(group string, topologyEpoch int32, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,9 +79,14 @@ func (b *Backoff) Lose(group string, topologyEpoch int32, now time.Time) bool {
 	if e.active(topologyEpoch, now) {
 		return false
 	}
+	first := e == nil || e.TopologyEpoch != topologyEpoch || e.Lost == 0
 	e = b.begin(e, group, topologyEpoch, now)
 	e.Lost++
 	e.LostAt = now
+	if first { // no window, and the question that follows begins the first one
+		e.Attempts, e.Next = -1, time.Time{}
+		b.fix(e)
+	}
 	return true
 }
 

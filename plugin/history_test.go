@@ -13,15 +13,18 @@ import (
 func TestALostDescriptionIsAskedForWithBackoff(t *testing.T) {
 	b := NewBackoff(middle, 0)
 	now := epoch0
-	for i, want := range []string{"30s", "2m0s", "8m0s"} {
-		if !b.Lose("g", 0, now) || b.Lose("g", 0, now) {
+	for i, want := range []time.Duration{0, time.Minute, 4 * time.Minute} {
+		if !b.Lose("g", 0, now) || i > 0 && b.Lose("g", 0, now) {
 			t.Fatalf("round %d: lost not once", i)
 		}
 		e, _ := b.Entry("g")
-		if got := e.Next.Sub(now).String(); got != want || e.Lost != i+1 || !e.LostAt.Equal(now) {
-			t.Errorf("round %d: %+v for %s, want %s", i, e, got, want)
+		if e.Lost != i+1 || !e.LostAt.Equal(now) || b.Active("g", 0, now) != (want > 0) || want > 0 && e.Next.Sub(now) != want {
+			t.Errorf("round %d: %+v for %s, want %s", i, e, e.Next.Sub(now), want)
 		}
-		now = e.Next
+		now = now.Add(want)
+		if e, _ := b.Entry("g"); i == 0 && e.Attempts != -1 {
+			t.Errorf("the first loss counts as a window: %+v", e)
+		}
 		if !b.Ask("g", 0, now, "m", trace.SpanContext{}) {
 			t.Errorf("round %d: nobody is asked when the window is over", i)
 		}

@@ -16,6 +16,8 @@ type Stats struct {
 	TimedOut, Cancelled, Busy, Panicked int64
 	// Late counts futures that completed after their outcome had been delivered as timed out or cancelled.
 	Late int64
+	// Lost counts descriptions that were stored and that the plugin did not have any more; counted by whoever found it.
+	Lost int64
 	// Repeated counts completions of futures that were completed before.
 	Repeated int64
 	// UnderWay is the number of calls whose slot is taken now.
@@ -48,9 +50,9 @@ func (s Stats) Kafka() []Counter {
 
 // Counters counts what Stats shows. The zero value is ready.
 type Counters struct {
-	cleanupCycles, cleanupEligible                                atomic.Int64
-	success, failure                                              [operations]atomic.Int64
-	timedOut, cancelled, busy, panicked, late, repeated, underWay atomic.Int64
+	cleanupCycles, cleanupEligible                                      atomic.Int64
+	success, failure                                                    [operations]atomic.Int64
+	timedOut, cancelled, busy, panicked, late, repeated, underWay, lost atomic.Int64
 }
 
 // CleanupCycle counts a run of the cleanup cycle.
@@ -58,6 +60,9 @@ func (c *Counters) CleanupCycle() { c.cleanupCycles.Add(1) }
 
 // CleanupEligible counts groups that a cleanup cycle found eligible.
 func (c *Counters) CleanupEligible(groups int) { c.cleanupEligible.Add(int64(groups)) }
+
+// Lost counts a description that the plugin had lost.
+func (c *Counters) Lost() { c.lost.Add(1) }
 
 // Stats returns the values. They are read one after another, not at one instant.
 func (c *Counters) Stats() Stats {
@@ -67,7 +72,7 @@ func (c *Counters) Stats() Stats {
 		SetSuccess: c.success[opSet].Load(), SetError: c.failure[opSet].Load(),
 		GetSuccess: c.success[opGet].Load(), GetError: c.failure[opGet].Load(),
 		TimedOut: c.timedOut.Load(), Cancelled: c.cancelled.Load(), Busy: c.busy.Load(), Panicked: c.panicked.Load(),
-		Late: c.late.Load(), Repeated: c.repeated.Load(), UnderWay: c.underWay.Load(),
+		Late: c.late.Load(), Repeated: c.repeated.Load(), Lost: c.lost.Load(), UnderWay: c.underWay.Load(),
 	}
 }
 

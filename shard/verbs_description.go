@@ -87,6 +87,14 @@ func (h *Host) DescriptionDeleted(ctx context.Context, group string) error {
 	})
 }
 
+// DescriptionLost records that the plugin has not what it stored of the epoch, so that members are asked again; nothing where something else
+// was recorded meanwhile. A group that is gone is no error.
+func (h *Host) DescriptionLost(ctx context.Context, group string, topologyEpoch int32) error {
+	return h.mark(ctx, "description lost", group, func(t *turn) ([]eventlog.Record, error) {
+		return t.g.DescriptionLost(topologyEpoch), nil
+	})
+}
+
 func (h *Host) mark(ctx context.Context, verb, group string, run func(t *turn) ([]eventlog.Record, error)) error {
 	_, err := call(ctx, h, verb, group, func(t *turn) (struct{}, effect, error) {
 		records, err := run(t)

@@ -40,9 +40,10 @@ type describing struct {
 	plugin   *plugin.Traced
 	counters *plugin.Counters
 	backoff  *plugin.Backoff
+	reask    bool // lost descriptions are asked for again
 }
 
-func newDescribing(p plugin.Plugin, cfg plugin.Config) (*describing, error) {
+func newDescribing(p plugin.Plugin, cfg plugin.Config, reask bool) (*describing, error) {
 	if p == nil {
 		return nil, nil
 	}
@@ -51,7 +52,7 @@ func newDescribing(p plugin.Plugin, cfg plugin.Config) (*describing, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &describing{plugin: traced, counters: cfg.Counters, backoff: plugin.NewBackoff(rand.Float64, 0)}, nil
+	return &describing{plugin: traced, counters: cfg.Counters, backoff: plugin.NewBackoff(rand.Float64, 0), reask: reask}, nil
 }
 
 // coordinator is the part of it that answers requests, over the shards; nil where nothing is kept.
@@ -59,7 +60,7 @@ func (d *describing) coordinator(shards coordinator.DescriptionShards) *coordina
 	if d == nil {
 		return nil
 	}
-	return &coordinator.Descriptions{Plugin: d.plugin, Shards: shards, Backoff: d.backoff}
+	return &coordinator.Descriptions{Plugin: d.plugin, Shards: shards, Backoff: d.backoff, ReaskLost: d.reask, Lost: d.counters.Lost}
 }
 
 // cleanup is the part of it that the cleanup cycle does; nil where nothing is kept.
@@ -67,7 +68,11 @@ func (d *describing) cleanup() *cleanup.Descriptions {
 	if d == nil {
 		return nil
 	}
-	return &cleanup.Descriptions{DeleteAll: d.plugin.DeleteAll, Counters: d.counters, Backoff: d.backoff}
+	c := &cleanup.Descriptions{DeleteAll: d.plugin.DeleteAll, Counters: d.counters, Backoff: d.backoff}
+	if d.reask {
+		c.Lost = &cleanup.Lost{GetAll: d.plugin.GetAll}
+	}
+	return c
 }
 
 // tenureEnded lets go of what is remembered of the groups of a shard that moves; nil where nothing is kept.
@@ -93,6 +98,7 @@ func (d *describing) register(m *telemetry.Metrics) error {
 		m.Counter("plugin.late", "Calls of the plugin that completed after their time-out.", stats(func(s plugin.Stats) int64 { return s.Late })),
 		m.Counter("plugin.busy", "Calls of the plugin that were not made because too many were under way.", stats(func(s plugin.Stats) int64 { return s.Busy })),
 		m.Counter("plugin.panicked", "Calls in which the plugin panicked.", stats(func(s plugin.Stats) int64 { return s.Panicked })),
+		m.Counter("plugin.lost", "Topology descriptions that the plugin had lost, as far as they were looked for.", stats(func(s plugin.Stats) int64 { return s.Lost })),
 		m.Gauge("plugin.under.way", "Calls of the plugin under way.", stats(func(s plugin.Stats) int64 { return s.UnderWay })),
 	)
 }

@@ -92,3 +92,61 @@ func TestDescribeOfHostileNames(t *testing.T) {
 		t.Errorf("list: %q", list)
 	}
 }
+
+// A plugin in memory forgets with its process what the log says is stored. That is seen, and with the setting a member is asked again.
+func TestALostDescriptionIsSeenAndAskedForAgain(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"--plugin", "memory", "--set", "group.streams.min.heartbeat.interval.ms=1", "--set", "group.streams.heartbeat.interval.ms=100"}
+	d := startDev(t, dir, args...)
+	m := newMember(t, d, "orders")
+	m.joinOver("in")
+	if r := m.push("first"); r.ErrorCode != 0 {
+		t.Fatal(r.ErrorCode)
+	}
+	if e := explanationOf(t, d, "orders"); e.Description.Cause != explain.Stored {
+		t.Errorf("%+v", e.Description)
+	}
+	restart := func(more ...string) {
+		t.Helper()
+		d.stop()
+		d = startDev(t, dir, append(args, more...)...)
+		again := newMember(t, d, "orders")
+		again.epoch = m.epoch
+		m = again
+	}
+	lost := func(todo string) {
+		t.Helper()
+		_, err, code := execute(t, d, "describe", "orders", "--topology")
+		want := "No topology description is stored for streams group 'orders'.\nThe topology description was stored, and the plugin memory does not have it any more. " + todo
+		if code != exitFailure || !strings.Contains(err, want) {
+			t.Errorf("describe --topology: %d %q, want %q", code, err, want)
+		}
+	}
+	restart()
+	lost("With --plugin-reask-lost its members would be asked again.\n")
+	if m.beat(func(*kmsg.StreamsGroupHeartbeatRequest) {}).TopologyDescriptionRequired {
+		t.Error("asked without the setting")
+	}
+	restart("--plugin-reask-lost")
+	lost("Its members are asked again.\n")
+	if !m.beat(func(*kmsg.StreamsGroupHeartbeatRequest) {}).TopologyDescriptionRequired {
+		t.Error("not asked again")
+	}
+	if r := m.push("second"); r.ErrorCode != 0 {
+		t.Fatal(r.ErrorCode)
+	}
+	if got := must(t, d, "describe", "orders", "--topology"); !strings.Contains(got, "Source: second") {
+		t.Errorf("after the push: %s", got)
+	}
+	// And by itself, once the cleanup cycle has come by.
+	restart("--plugin-reask-lost", "--set", "offsets.retention.check.interval.ms=50")
+	for i := 0; !m.beat(func(*kmsg.StreamsGroupHeartbeatRequest) {}).TopologyDescriptionRequired; i++ {
+		if i == 500 {
+			t.Fatal("the cleanup cycle does not find what is lost")
+		}
+		time.Sleep(20 * time.Millisecond) // the cycle's own pace
+	}
+	if metrics := metricsOf(t, d); !hasSample(metrics, "streamkeeper_plugin_lost_total 1") {
+		t.Errorf("metrics:\n%s", grep(metrics, "lost"))
+	}
+}

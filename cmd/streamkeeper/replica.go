@@ -111,7 +111,7 @@ func (r *replica) run(ctx context.Context, ready func(*running)) error {
 
 	p := &parts{}
 	defer p.close()
-	if p.describing, err = newDescribing(descriptions, plugin.Config{Tracer: traces.Provider.Tracer("streamkeeper"), Logger: r.log}); err != nil {
+	if p.describing, err = newDescribing(descriptions, plugin.Config{Tracer: traces.Provider.Tracer("streamkeeper"), Logger: r.log}, r.flags.PluginReaskLost); err != nil {
 		return err
 	}
 	if err := r.build(ctx, p, traces, metrics, instance); err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"streamkeeper/cleanup"
+	"streamkeeper/plugin"
 	"streamkeeper/projection"
 	"streamkeeper/shard"
 	"streamkeeper/shard/offsets"
@@ -67,7 +68,16 @@ func (s *sweptShard) DescriptionDeleted(ctx context.Context, group string) error
 	return s.host.DescriptionDeleted(ctx, group)
 }
 
+// Stored lists what the log says is stored of topology descriptions.
+func (s *sweptShard) Stored(ctx context.Context, after string, limit int) ([]plugin.GetCall, string, error) {
+	return cleanup.StoredDescriptions(ctx, s.store, s.partition, after, limit)
+}
+
+func (s *sweptShard) DescriptionLost(ctx context.Context, group string, topologyEpoch int32) error {
+	return s.host.DescriptionLost(ctx, group, topologyEpoch)
+}
+
 var (
-	_ cleanup.DescribedShard = (*sweptShard)(nil)
-	_ cleanup.TopicShard     = (*sweptShard)(nil)
+	_ cleanup.LostShard  = (*sweptShard)(nil)
+	_ cleanup.TopicShard = (*sweptShard)(nil)
 )

@@ -23,6 +23,7 @@ type DescriptionShards interface {
 	MarkForDelete(ctx context.Context, group string) (bool, error)
 	DescriptionDeleted(ctx context.Context, group string) error
 	Doubt(ctx context.Context, group string) error
+	DescriptionLost(ctx context.Context, group string, topologyEpoch int32) error
 	DescribeStored(ctx context.Context, group string) (shard.Described, error)
 }
 
@@ -35,6 +36,10 @@ type Descriptions struct {
 	Shards DescriptionShards
 	// Backoff says when members may be asked again; the cleanup cycle shares it. nil: one of its own.
 	Backoff *plugin.Backoff
+	// ReaskLost makes members be asked again for a description that the plugin has lost, once a describe finds that; Lost, where it is set,
+	// is told of each.
+	ReaskLost bool
+	Lost      func()
 }
 
 // descriptions is what the coordinator has of them; nil where there is no plugin.
@@ -43,6 +48,8 @@ type descriptions struct {
 	shards  DescriptionShards
 	backoff *plugin.Backoff
 	pushing pushing
+	reask   bool
+	lost    func()
 }
 
 // pushing counts the pushes under way by group; the plugin's bound on calls and the connections of clients bound it.
@@ -78,7 +85,7 @@ func newDescriptions(cfg *Descriptions) *descriptions {
 	if cfg == nil {
 		return nil
 	}
-	d := &descriptions{plugin: cfg.Plugin, shards: cfg.Shards, backoff: cfg.Backoff}
+	d := &descriptions{plugin: cfg.Plugin, shards: cfg.Shards, backoff: cfg.Backoff, reask: cfg.ReaskLost, lost: cfg.Lost}
 	if d.backoff == nil {
 		d.backoff = plugin.NewBackoff(rand.Float64, 0)
 	}

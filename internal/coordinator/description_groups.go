@@ -34,6 +34,9 @@ func (c *Coordinator) attachDescriptions(ctx context.Context, groups []kmsg.Stre
 	if len(calls) > 0 {
 		for i, result := range c.descriptions.plugin.GetAll(context.WithoutCancel(ctx), calls) {
 			results[of[i]] = &result
+			if result.Outcome.Kind == plugin.NotFound {
+				c.foundLost(ctx, calls[i].Group, calls[i].TopologyEpoch)
+			}
 			if attach {
 				attachDescription(&groups[of[i]], &result)
 			}
@@ -44,6 +47,24 @@ func (c *Coordinator) attachDescriptions(ctx context.Context, groups []kmsg.Stre
 			c.explainDescription(&all[i], results[i])
 		}
 	}
+}
+
+// foundLost has members asked again for a description that the plugin has lost, where that is wanted. On the wire it changes nothing.
+func (c *Coordinator) foundLost(ctx context.Context, group string, epoch int32) {
+	d := c.descriptions
+	if !d.reask || !d.backoff.Lose(group, epoch, c.cfg.Now()) {
+		return
+	}
+	if d.lost != nil {
+		d.lost()
+	}
+	writing, cancel := c.writing(ctx)
+	defer cancel()
+	if err := d.shards.DescriptionLost(writing, group, epoch); err != nil {
+		c.log.Warn("a group whose topology description is lost can't be marked", "group", group, "err", err)
+		return
+	}
+	c.log.Info("topology description lost by the plugin, members are asked again", "group", group, "topology_epoch", epoch)
 }
 
 func attachDescription(g *kmsg.StreamsGroupDescribeResponseGroup, result *plugin.GetResult) {

@@ -67,6 +67,10 @@ func (s *describedShards) Doubt(_ context.Context, group string) error {
 	s.call("doubt %s", group)
 	return nil
 }
+func (s *describedShards) DescriptionLost(_ context.Context, group string, epoch int32) error {
+	s.call("lost %s %d", group, epoch)
+	return s.fail["lost"]
+}
 func (s *describedShards) DescribeStored(ctx context.Context, group string) (shard.Described, error) {
 	g, err := s.Describe(ctx, group)
 	topology := kmsg.NewStreamsGroupDescribeResponseGroupTopology()

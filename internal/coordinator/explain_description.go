@@ -61,7 +61,9 @@ func (c *Coordinator) explainStored(e *explain.Description, got *plugin.GetResul
 		e.Cause, e.Text = explain.Stored, "The topology description is stored."
 	case got.Outcome.OK():
 		e.Cause, e.Text = explain.Lost, "The topology description was stored, and the plugin "+e.Plugin+" does not have it any more."
-		e.Todo = "Members are asked again when the group is deleted and made anew, or with --plugin-reask-lost."
+		if e.Todo = "With --plugin-reask-lost its members would be asked again."; c.descriptions.reask {
+			e.Todo = "Its members are asked again."
+		}
 	default:
 		e.Cause, e.Text = explain.Unavailable, "The topology description is stored, and the plugin "+e.Plugin+" can't be read right now."
 		e.Reason, e.Todo = got.Outcome.Message, "Look at the plugin's backend and the coordinator's log."

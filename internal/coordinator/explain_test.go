@@ -190,3 +190,59 @@ func TestAnExplanationKnowsTheTopics(t *testing.T) {
 		t.Errorf("%+v", e.Reasons)
 	}
 }
+
+// With the setting, a description that the plugin has lost marks its group, once per window; the wire says NOT_STORED as ever.
+func TestALostDescriptionIsAskedForAgain(t *testing.T) {
+	d := newDescribing(t)
+	d.shards.stored = map[string]int32{"g1": 0}
+	d.plugin.get = func(string) *plugin.Future[*plugin.Description] { return plugin.Completed[*plugin.Description](nil) }
+	describe := func() int8 {
+		r := kmsg.NewPtrStreamsGroupDescribeRequest()
+		r.Version, r.Groups, r.IncludeTopologyDescription = 1, []string{"g1"}, true
+		return d.Describe(t.Context(), Caller{}, r).Groups[0].TopologyDescriptionStatus
+	}
+	if got := describe(); got != descriptionNotStored || len(d.shards.calls) != 0 {
+		t.Errorf("without the setting: status %d, calls %v", got, d.shards.calls)
+	}
+	found := 0
+	d.descriptions.reask, d.descriptions.lost = true, func() { found++ }
+	d.shards.fail["lost"] = shard.ErrNotOwner // is logged, and the answer is the same
+	if got := describe(); got != descriptionNotStored || !reflect.DeepEqual(d.shards.calls, []string{"lost g1 0"}) || found != 1 {
+		t.Errorf("status %d, calls %v", got, d.shards.calls)
+	}
+	delete(d.shards.fail, "lost")
+	d.shards.wants = true
+	if !d.Heartbeat(t.Context(), Caller{}, beat("g1", 5)).TopologyDescriptionRequired {
+		t.Error("the first time the next heartbeat is not asked")
+	}
+	if got := d.push(); got != "0" {
+		t.Fatal(got)
+	}
+	d.shards.calls = nil
+	describe() // lost again
+	if d.Heartbeat(t.Context(), Caller{}, beat("g1", 5)).TopologyDescriptionRequired {
+		t.Error("asked at once for what is lost again and again")
+	}
+	describe()
+	lost := 0
+	for _, c := range d.shards.calls {
+		if c == "lost g1 0" {
+			lost++
+		}
+	}
+	if lost != 1 {
+		t.Errorf("marked %d times within a window", lost)
+	}
+	d.now = d.now.Add(time.Minute)
+	if !d.Heartbeat(t.Context(), Caller{}, beat("g1", 5)).TopologyDescriptionRequired {
+		t.Error("nobody is asked when the window is over")
+	}
+	// Where the plugin can't tell, nothing is lost.
+	d.shards.calls = nil
+	d.plugin.get = func(string) *plugin.Future[*plugin.Description] {
+		return plugin.Failed[*plugin.Description](errors.New("down"))
+	}
+	if got := describe(); got != descriptionError || len(d.shards.calls) != 0 {
+		t.Errorf("a failure of the plugin: status %d, calls %v", got, d.shards.calls)
+	}
+}

@@ -85,6 +85,15 @@ func (g *Group) DescriptionDeleted() []eventlog.Record {
 	return g.withStored(eventlog.EpochUncertain)
 }
 
+// DescriptionLost is what the plugin's "I have none" means where the log says that it has: uncertain, unless something else was recorded
+// in the meantime.
+func (g *Group) DescriptionLost(topologyEpoch int32) []eventlog.Record {
+	if g.meta.StoredDescriptionTopologyEpoch != topologyEpoch {
+		return nil
+	}
+	return g.withStored(eventlog.EpochUncertain)
+}
+
 // withStored is the group's record with another stored epoch; nothing where it is that already.
 func (g *Group) withStored(epoch int32) []eventlog.Record {
 	if !g.exists || g.meta.StoredDescriptionTopologyEpoch == epoch {

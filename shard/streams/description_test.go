@@ -49,14 +49,14 @@ func epochs(t *testing.T, g *Group, records []eventlog.Record) string {
 
 func TestDescriptionEpochs(t *testing.T) {
 	for _, c := range []struct {
-		stored, failed                            int32
-		mark, markDelete, stored3, refused3, gone string
+		stored, failed                                   int32
+		mark, markDelete, stored3, refused3, gone, lost3 string
 	}{
-		{-1, -1, "-2/-1", "nothing to delete", "-2/-1", "-1/3", "none"},
-		{-2, -1, "none", "none", "3/-1", "-2/3", "-1/-1"},
-		{2, -1, "-2/-1", "-2/-1", "3/-1", "2/3", "-2/-1"},
-		{3, 1, "-2/1", "-2/1", "none", "3/3", "-2/1"},
-		{5, 3, "-2/3", "-2/3", "none", "none", "-2/3"},
+		{-1, -1, "-2/-1", "nothing to delete", "-2/-1", "-1/3", "none", "none"},
+		{-2, -1, "none", "none", "3/-1", "-2/3", "-1/-1", "none"},
+		{2, -1, "-2/-1", "-2/-1", "3/-1", "2/3", "-2/-1", "none"},
+		{3, 1, "-2/1", "-2/1", "none", "3/3", "-2/1", "-2/1"},
+		{5, 3, "-2/3", "-2/3", "none", "none", "-2/3", "none"},
 	} {
 		t.Run(fmt.Sprintf("%d/%d", c.stored, c.failed), func(t *testing.T) {
 			g := describedGroup(t, 3, "", 0, c.stored, c.failed)
@@ -75,6 +75,7 @@ func TestDescriptionEpochs(t *testing.T) {
 			check("push of 3 stored", epochs(t, g, g.DescriptionStored(3)), c.stored3)
 			check("push of 3 refused", epochs(t, g, refusedRecords(t, g, 3)), c.refused3)
 			check("deleted", epochs(t, g, g.DescriptionDeleted()), c.gone)
+			check("3 is lost", epochs(t, g, g.DescriptionLost(3)), c.lost3)
 		})
 	}
 	fresh := NewGroup("g")

@@ -3,6 +3,7 @@ package streams
 import (
 	"errors"
 
+	"streamkeeper/eventlog"
 	"streamkeeper/explain"
 )
 
@@ -15,6 +16,11 @@ func (g *Group) Explain(env Env, due func(TimerKey) (ms int64, running bool)) []
 	x := &explaining{g: g, env: env, due: due, counts: map[explain.Code]int{}}
 	switch g.State() {
 	case StateEmpty:
+		if g.Conversion() != eventlog.ConversionNone {
+			x.add(explain.Reason{Code: explain.Converting, Text: "The group is on its way to a classic group of the cluster, because a classic consumer joined; nobody can join it until that is done.",
+				Todo: "The next JoinGroup goes on with it; the coordinator's log has what stands in the way."})
+			return x.reasons
+		}
 		x.add(explain.Reason{Code: explain.NoMembers, Text: "The group has no members.",
 			Todo: "It is removed when its committed offsets have expired; a member that joins goes on where they stand."})
 		return x.reasons

@@ -66,3 +66,20 @@ func TestReasonsAreBounded(t *testing.T) {
 		t.Errorf("the last one is %+v", last)
 	}
 }
+
+func TestAGroupOnItsWayToTheClusterSaysSo(t *testing.T) {
+	g := describedGroup(t, 0, "", 0, -1, -1)
+	records, ok := g.BeginConversion(false)
+	if !ok {
+		t.Fatal("no conversion")
+	}
+	for _, r := range records {
+		if err := g.Apply(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reasons := g.Explain(Env{Config: DefaultConfig()}, func(TimerKey) (int64, bool) { return 0, false })
+	if len(reasons) != 1 || reasons[0].Code != explain.Converting {
+		t.Errorf("%+v", reasons)
+	}
+}
