@@ -59,6 +59,10 @@ fuzz: ## every fuzz test for FUZZ_TIME (20s)
 		done; \
 	done
 
+.PHONY: jaeger
+jaeger: ## traces of topology descriptions in a real Jaeger, built once into .cache (minutes); prints what docs/traces.md shows
+	$(GO) test -count=1 -v -timeout 90m -run '^TestTracesInJaeger$$' ./tests/traces -args -build-jaeger
+
 .PHONY: bench
 bench: java fetch ## speed and memory beside Kafka's own coordinator; writes .cache/bench.md (about 10 minutes)
 	$(GO) test -count=1 -v -timeout 60m ./tests/bench -args -full $(BENCH)

@@ -2,6 +2,8 @@ package shard
 
 import (
 	"context"
+	"errors"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -20,7 +22,8 @@ func call[T any](ctx context.Context, h *Host, verb, groupID string, run func(t 
 	var zero T
 	s := h.shards[h.Partition(groupID)]
 	ctx, span := h.tracer.Start(ctx, "shard "+verb, trace.WithAttributes(
-		attribute.String("group", groupID), attribute.Int("partition", int(s.partition))))
+		attribute.String("group", strings.ToValidUTF8(groupID, "?")), // an exporter drops a batch with bad UTF-8 in it
+		attribute.Int("partition", int(s.partition))))
 	defer span.End()
 
 	type outcome struct {
@@ -49,7 +52,10 @@ func call[T any](ctx context.Context, h *Host, verb, groupID string, run func(t 
 	}
 	select {
 	case o := <-out:
-		if o.err != nil {
+		switch {
+		case errors.Is(o.err, ErrDescribed): // nothing has failed: the description goes first
+			span.SetAttributes(attribute.Bool("described", true))
+		case o.err != nil:
 			span.SetStatus(codes.Error, o.err.Error())
 		}
 		return o.v, o.err

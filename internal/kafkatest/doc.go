@@ -30,6 +30,7 @@
 //	host.go       many instances of them in one JVM
 //	keeper.go     streamkeeper as a process
 //	topics.go     topics and committed offsets through the admin client
+//	jaeger.go     Jaeger, to look at traces
 //	load.go       numbered records in, and what came out of the application
 //	tenure.go     who had a task when, by the records it wrote: no task has two owners
 package kafkatest

@@ -11,6 +11,7 @@
 //	null       the future completes without a value (nil for get; set and delete do nothing)
 //	twice      ok, and then the same future is failed
 //	late       ok after LateAfter
+//	slow       ok after SlowAfter
 //	latefail   like error, after LateAfter
 //	transient  the future fails with the contract's transient failure
 //	permanent  the future fails with the contract's permanent failure

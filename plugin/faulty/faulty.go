@@ -15,6 +15,8 @@ import (
 const (
 	// LateAfter is how long a late future takes: long enough that another request comes in between.
 	LateAfter = 300 * time.Millisecond
+	// SlowAfter is how long a slow future takes: longer than a call may take here (plugin.TimeoutDefault).
+	SlowAfter = 5 * time.Second
 	// LargeBytes is the length of a large text, above the 32,767 bytes that Kafka can encode.
 	LargeBytes = 40_000
 )
@@ -116,6 +118,8 @@ func act[T any](p *Plugin, operation, group string, epoch int32, work func() T) 
 		f.Fail(failed)
 	case "late":
 		time.AfterFunc(LateAfter, func() { f.Complete(locked()) })
+	case "slow":
+		time.AfterFunc(SlowAfter, func() { f.Complete(locked()) })
 	case "latefail":
 		time.AfterFunc(LateAfter, func() { f.Fail(failed) })
 	case "transient":

@@ -3,6 +3,7 @@ package kip1331
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 // instead. docs/differences.md lists them. If Kafka changes, a story fails and its difference can go.
 func differences(t *testing.T, w *world) {
 	t.Run("AFutureThatNeverCompletes", func(t *testing.T) { neverCompletes(t, w) })
+	t.Run("AFutureThatCompletesLate", func(t *testing.T) { completesLate(t, w) })
 	t.Run("AMessageThatDoesNotFit", func(t *testing.T) { largeMessage(t, w) })
 	t.Run("AGroupThatIsGoneIsForgotten", func(t *testing.T) { forgotten(t, w) })
 }
@@ -75,6 +77,27 @@ func neverCompletes(t *testing.T, w *world) {
 	wantAsked(t, "after the time-out", p.beat(heartbeat(1, push, "m", epoch)).TopologyDescriptionRequired, false)
 	check(t, p, push, []string{"set 0 hang"}, []string{"-1/-1", "-2/-1"})
 	check(t, p, del, []string{"set 0 ok", "delete -1 hang"}, []string{"-1/-1", "-2/-1", "0/-1", "-2/-1"})
+}
+
+// completesLate: Kafka waits for a slow plugin, and stores what it did. Here the time-out was an answer already: the late completion changes
+// nothing, the group stays uncertain, and the next push tells.
+func completesLate(t *testing.T, w *world) {
+	p, g := w.pair(t), w.group("slow", "set:slow*1")
+	p.joined(1, g, "m")
+	theirs, ours := ask[*kmsg.StreamsGroupTopologyDescriptionUpdateResponse](p, pushing(g, "m", 0))
+	if theirs.ErrorCode != 0 || ours.ErrorCode != 135 {
+		t.Errorf("push: Kafka %d, streamkeeper %d", theirs.ErrorCode, ours.ErrorCode)
+	}
+	logs := w.readLogs(t)
+	if a, b := fmt.Sprint(epochs(logs.kafka[g])), fmt.Sprint(epochs(logs.keeper[g])); a != "[-1/-1 -2/-1 0/-1]" || b != "[-1/-1 -2/-1]" {
+		t.Errorf("epochs: Kafka %s, streamkeeper %s", a, b)
+	}
+	if code := p.push(pushing(g, "m", 0)); code != 0 {
+		t.Errorf("second push: %d", code)
+	}
+	if s := p.describe(g)[g]; s != 3 {
+		t.Errorf("status: %d", s)
+	}
 }
 
 // largeMessage: Kafka can't encode a text above 32,767 bytes, and the member gets an error without one; we cut the text.

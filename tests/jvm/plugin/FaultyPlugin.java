@@ -21,6 +21,7 @@ import org.apache.kafka.coordinator.group.api.streams.StreamsTopologyDescription
  */
 public final class FaultyPlugin implements StreamsGroupTopologyDescriptionPlugin {
     private static final long LATE_MS = 300;
+    private static final long SLOW_MS = 5_000;
     private static final int LARGE = 40_000;
 
     private record Kept(int epoch, StreamsGroupTopologyDescription description) { }
@@ -88,6 +89,7 @@ public final class FaultyPlugin implements StreamsGroupTopologyDescriptionPlugin
                 f.completeExceptionally(new IllegalStateException(text));
             }
             case "late" -> timer.schedule(() -> f.complete(work.run()), LATE_MS, TimeUnit.MILLISECONDS);
+            case "slow" -> timer.schedule(() -> f.complete(work.run()), SLOW_MS, TimeUnit.MILLISECONDS);
             case "latefail" -> timer.schedule(() -> f.completeExceptionally(new IllegalStateException(text)), LATE_MS, TimeUnit.MILLISECONDS);
             case "transient" -> f.completeExceptionally(new StreamsTopologyDescriptionTransientFailureException(text));
             case "permanent" -> f.completeExceptionally(new StreamsTopologyDescriptionPermanentFailureException(text));
