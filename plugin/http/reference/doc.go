@@ -7,4 +7,5 @@
 // File map:
 //
 //	catalogue.go   Catalogue, an http.Handler
+//	traced.go      a span for each request
 package reference
