@@ -147,6 +147,9 @@ func (c *Cycle) Sweep(ctx context.Context) (Report, error) {
 			if l, ok := s.(LostShard); ok && c.cfg.Descriptions != nil && c.cfg.Descriptions.Lost != nil {
 				r.add(c.lookForLost(ctx, s.Partition(), l, log))
 			}
+			if o, ok := s.(OrphanedShard); ok && c.cfg.Descriptions != nil && c.cfg.Descriptions.Orphans != nil {
+				r.add(c.cfg.Descriptions.orphaned(ctx, o, log))
+			}
 			r.add((&sweep{shard: s, log: log, removed: c.removed}).run(ctx))
 			mu.Lock()
 			defer mu.Unlock()

@@ -2,6 +2,7 @@ package cleanup
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"log/slog"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"streamkeeper/eventlog"
 	"streamkeeper/plugin"
 	"streamkeeper/projection"
+	"streamkeeper/shard"
 	"streamkeeper/shard/offsets"
 )
 
@@ -36,6 +38,10 @@ type Descriptions struct {
 	// Lost makes the cycle look for descriptions that the plugin has lost, and have members asked again; nil: it does not. The shards are
 	// LostShards then.
 	Lost *Lost
+	// Orphans is the plugin where that needs to be looked after; the shards are OrphanedShards then. nil: it does not.
+	Orphans Orphans
+
+	orphans orphans
 }
 
 // describedAtOnce is how many groups of a shard are between their marker and their outcome: enough for the plugin to work side by
@@ -52,9 +58,10 @@ type descriptions struct {
 }
 
 func (d *descriptions) run(ctx context.Context) Report {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(d.shard.Tenure(), cancel)()
+	cycle := ctx
+	ctx, cancel := shard.Under(ctx, d.shard.Tenure())
+	defer cancel(nil)
+	defer context.AfterFunc(cycle, func() { cancel(context.Cause(cycle)) })()
 	batch := make([]string, 0, describedAtOnce)
 	for group, err := range d.shard.Described(ctx) {
 		if ctx.Err() != nil {
@@ -133,7 +140,7 @@ func (d *descriptions) each(ctx context.Context, groups []string, what string, f
 			}
 		}
 	}
-	if failed > 0 && context.Cause(ctx) != context.Canceled {
+	if failed > 0 && !errors.Is(ctx.Err(), context.Canceled) {
 		d.report.Failures += failed
 		d.log.Warn("cleanup: groups with topology descriptions can't be "+what+", left to the next cycle", "groups", failed, "err", first)
 	}
@@ -176,6 +183,11 @@ func mayBeDescribed(src DescribedSource, p int32, group string) (bool, error) {
 	if err := src.Pending(p, group, func(int64, projection.Stored) bool { open = true; return false }); err != nil || open {
 		return false, err
 	}
+	return SeemsDescribed(src, p, group)
+}
+
+// SeemsDescribed says, as far as the projection has read, that a group exists and may have a description by its record.
+func SeemsDescribed(src DescribedSource, p int32, group string) (bool, error) {
 	records, err := src.Group(p, group)
 	if err != nil {
 		return false, err

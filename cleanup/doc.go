@@ -12,6 +12,7 @@
 //  1. Where topology descriptions are kept (KIP-1331): an empty group without offsets and open transactions that may have a
 //     description (StoredDescriptionTopologyEpoch is not EpochNone) is marked uncertain, its description deleted at the plugin, and the
 //     outcome recorded. What fails stays marked, and the next cycle does it again.
+//     Where the plugin keeps them on the cluster, descriptions of groups that are gone are looked for too, once an hour.
 //  2. Where that is wanted, descriptions that the plugin has lost are looked for, a bounded number of groups a cycle, and their groups
 //     marked uncertain, so that members are asked again.
 //  3. Expired offsets get tombstones; a group that is empty and has no offset and no open transaction left goes with
@@ -32,5 +33,6 @@
 //	descriptions.go  one shard: topology descriptions
 //	topics.go      Topics: offsets of deleted topics
 //	lost.go        one shard: descriptions that the plugin has lost
+//	orphans.go     one shard: descriptions without a group
 //	candidates.go  which groups are worth a look, from the projection
 package cleanup

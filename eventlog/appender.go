@@ -47,6 +47,7 @@ type appender struct {
 	sealedAt time.Time // when under was made
 	renewal  renewal
 	renewAt  time.Time
+	adopting bool // the claim is another writer's (annex.go)
 }
 
 // pending is an operation that waits, with the barriers that wait for it.

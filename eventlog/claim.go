@@ -91,8 +91,12 @@ func (k *Kafka) claim(ctx context.Context, p int32, o Ownership, prev *Owner) (*
 
 // writeClaim writes the ownership record of c and returns the writer that it begins.
 func (k *Kafka) writeClaim(ctx context.Context, c Claim, o Ownership) (*appender, error) {
-	o.Format, o.Released = OwnershipFormat, false
-	a := &appender{k: k, p: c.Partition, owner: o, claimed: make(chan struct{}), renewal: renewalUnderWay}
+	return k.startClaim(ctx, c, &appender{k: k, p: c.Partition, owner: o, claimed: make(chan struct{}), renewal: renewalUnderWay})
+}
+
+// startClaim has a begin with the ownership record of c, and waits until it is in the log.
+func (k *Kafka) startClaim(ctx context.Context, c Claim, a *appender) (*appender, error) {
+	a.owner.Format, a.owner.Released = OwnershipFormat, false
 	a.mu.Lock()
 	a.current = c
 	a.begin(c)
@@ -140,6 +144,9 @@ func (a *appender) takeClaim(c Claim) {
 	a.current = c
 	a.next, a.sequence = c.Generation+1, 1
 	a.renewal = renewalNone
+	if a.adopting {
+		a.renewal = renewalNever
+	}
 	interval := a.k.RenewInterval()
 	a.renewAt = time.Now().Add(interval - time.Duration(rand.Int64N(int64(interval)/4+1))) // partitions take turns
 	select {
@@ -190,7 +197,18 @@ const (
 	renewalNone renewal = iota
 	renewalWanted
 	renewalUnderWay
+	renewalNever // an adopted claim is renewed by the writer that has it
 )
+
+// Renew implements Writer.
+func (a *appender) Renew() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.err == nil && a.renewal == renewalNone {
+		a.renewal = renewalWanted
+		a.kick()
+	}
+}
 
 // renewTimeout is how long appends may wait for the answer to a renewal; after that they go on under the old epoch.
 const renewTimeout = 5 * time.Second

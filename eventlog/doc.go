@@ -18,6 +18,7 @@
 //	topic.go      the topic: made where it is missing, checked at every start
 //	leaders.go    who leads each partition; a topic that is no longer the same
 //	claim.go      claims and their renewal; proof.go: is there a fence at all?
+//	annex.go      a second topic, whose writers adopt the claims of the log's
 //	appender.go   the Writer of one partition: queue, the batch under way, outcomes
 //	sender.go     one Produce request at a time for all partitions of a broker
 //	batch.go      record batches, written; fetch.go: read

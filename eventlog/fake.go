@@ -53,6 +53,9 @@ type fakePartition struct {
 	seen     map[int64]int16 // the newest epoch in the log, by producer id: what the broker fences by
 	writers  []*fakeWriter   // live ones
 	faults   fakeFaults
+
+	adopted   Claim // as an annex: the last claim adopted
+	adoptions int
 }
 
 type fakeBatch struct {

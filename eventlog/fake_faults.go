@@ -68,6 +68,7 @@ func (f *Fake) ReleaseAppends(p int32) {
 	f.at(p, func(part *fakePartition) {
 		part.faults.holdAppends = false
 		f.stepAll(part)
+		f.notify()
 	})
 }
 

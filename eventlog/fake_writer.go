@@ -15,6 +15,8 @@ type fakeWriter struct {
 	queue   []*fakeOp
 	under   *fakeOp // in the log, its acknowledgement held
 	backlog int
+	renew   bool // before the next batch
+	adopted bool // the claim is another writer's
 }
 
 type fakeOp struct {
@@ -101,6 +103,16 @@ func (w *fakeWriter) repeat() Ownership {
 	return o
 }
 
+// Renew implements Writer; the writer renews itself when nothing is under way.
+func (w *fakeWriter) Renew() {
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	if w.err == nil && !w.adopted {
+		w.renew = true
+		w.step()
+	}
+}
+
 func (w *fakeWriter) Backlog() int {
 	w.f.mu.Lock()
 	defer w.f.mu.Unlock()
@@ -141,6 +153,14 @@ func (w *fakeWriter) Close() {
 // step sends what can be sent: one batch is under way at a time.
 func (w *fakeWriter) step() {
 	faults := &w.part.faults
+	if w.renew && w.err == nil && w.under == nil && !faults.holdAppends {
+		w.renew = false
+		if w.current.ProducerID != w.part.producer || w.current.ProducerEpoch != w.part.issued {
+			w.die(ErrFenced)
+			return
+		}
+		w.take()
+	}
 	for w.err == nil && w.under == nil && len(w.queue) > 0 && !faults.holdAppends {
 		op := w.queue[0]
 		if len(op.op.recs) == 0 {

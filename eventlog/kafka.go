@@ -39,6 +39,9 @@ type KafkaConfig struct {
 	// ReadWait is how long a fetch waits for something to read (long poll), and how often one that stands at the end is
 	// told so again; default 500 ms.
 	ReadWait time.Duration
+
+	annex Annexing // of OpenAnnex
+	what  string   // what the topic is, in errors and log lines
 }
 
 const (
@@ -78,6 +81,7 @@ type Kafka struct {
 	mu        sync.Mutex
 	senders   map[int32]*sender
 	appenders map[*appender]struct{}
+	adopted   map[int32]Claim // of an annex: the last claim adopted, by partition
 }
 
 var _ Log = (*Kafka)(nil)
@@ -100,13 +104,13 @@ func OpenKafka(ctx context.Context, cfg KafkaConfig) (*Kafka, error) {
 	}
 	k := &Kafka{
 		cfg: cfg, log: cfg.Logger, tracer: cfg.Tracer, client: client,
-		senders: map[int32]*sender{}, appenders: map[*appender]struct{}{},
+		senders: map[int32]*sender{}, appenders: map[*appender]struct{}{}, adopted: map[int32]Claim{},
 	}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	if err := k.bootstrap(ctx); err != nil {
 		client.Close()
 		if len(cfg.SeedBrokers) > 0 && ctx.Err() != nil {
-			err = fmt.Errorf("log topic %s on %s: %w (%w)", cfg.Topic, strings.Join(cfg.SeedBrokers, ","), err, ctx.Err())
+			err = fmt.Errorf("%s %s on %s: %w (%w)", cfg.what, cfg.Topic, strings.Join(cfg.SeedBrokers, ","), err, ctx.Err())
 		}
 		return nil, err
 	}
@@ -119,6 +123,9 @@ func OpenKafka(ctx context.Context, cfg KafkaConfig) (*Kafka, error) {
 func (cfg *KafkaConfig) complete() error {
 	if cfg.Topic == "" {
 		cfg.Topic = defaultTopic
+	}
+	if cfg.what = cfg.annex.What; cfg.what == "" {
+		cfg.what = "log topic"
 	}
 	if cfg.AppendDeadline == 0 {
 		cfg.AppendDeadline = defaultAppendDeadline
@@ -137,11 +144,11 @@ func (cfg *KafkaConfig) complete() error {
 	}
 	switch {
 	case cfg.Partitions < 0:
-		return fmt.Errorf("log topic %s: partition count %d, want at least 1 (or 0 for the default)", cfg.Topic, cfg.Partitions)
+		return fmt.Errorf("%s %s: partition count %d, want at least 1 (or 0 for the default)", cfg.what, cfg.Topic, cfg.Partitions)
 	case cfg.ReplicationFactor < 0:
-		return fmt.Errorf("log topic %s: replication factor %d, want at least 1 (or 0 for the default)", cfg.Topic, cfg.ReplicationFactor)
+		return fmt.Errorf("%s %s: replication factor %d, want at least 1 (or 0 for the default)", cfg.what, cfg.Topic, cfg.ReplicationFactor)
 	case cfg.AppendDeadline < 0 || cfg.RenewInterval < 0 || cfg.ReadWait < 0:
-		return fmt.Errorf("log topic %s: times must be positive: append deadline %v, renewal %v, read wait %v", cfg.Topic, cfg.AppendDeadline, cfg.RenewInterval, cfg.ReadWait)
+		return fmt.Errorf("%s %s: times must be positive: append deadline %v, renewal %v, read wait %v", cfg.what, cfg.Topic, cfg.AppendDeadline, cfg.RenewInterval, cfg.ReadWait)
 	}
 	return nil
 }
@@ -258,7 +265,7 @@ func (k *Kafka) atLeader(ctx context.Context, p int32, do func(ctx context.Conte
 	ctx, cancel := mergeContext(ctx, k.ctx)
 	defer cancel()
 	if p < 0 || p >= k.id.Partitions {
-		return fmt.Errorf("log topic %s has no partition %d (it has %d)", k.id.Topic, p, k.id.Partitions)
+		return fmt.Errorf("%s %s has no partition %d (it has %d)", k.cfg.what, k.id.Topic, p, k.id.Partitions)
 	}
 	var last error
 	for attempt := 0; ; attempt++ {

@@ -33,6 +33,7 @@ type leaders struct {
 	log    *slog.Logger
 	id     Identity
 
+	annex    Annexing      // of OpenAnnex
 	want     chan struct{} // one refresh is wanted
 	patience time.Duration // missingMax, but in tests
 
@@ -118,15 +119,19 @@ func (l *leaders) load(ctx context.Context) error {
 			l.missing = time.Now()
 		}
 		if time.Since(l.missing) > l.patience {
-			l.fail(fmt.Errorf("log topic %s is gone: it was deleted while the process ran; restore it; started without it, an empty one is made, and all streams groups and their committed offsets are lost", l.id.Topic))
+			l.fail(l.gone())
 		}
 		return err
 	}
 	l.missing = time.Time{}
 	var unknown [16]byte
 	switch {
+	case topic.TopicID != l.id.TopicID && topic.TopicID != unknown && l.id.TopicID != unknown && l.annex.What != "":
+		l.fail(fmt.Errorf("%w: %s %s was deleted and made again: its id was %x, is %x", ErrTopicGone, l.annex.What, l.id.Topic, l.id.TopicID, topic.TopicID))
 	case topic.TopicID != l.id.TopicID && topic.TopicID != unknown && l.id.TopicID != unknown:
 		l.fail(fmt.Errorf("log topic %s is another one: its id was %x, is %x; it was deleted and made again while the process ran; start again to read the new one", l.id.Topic, l.id.TopicID, topic.TopicID))
+	case int32(len(topic.Partitions)) != l.id.Partitions && l.annex.What != "":
+		l.fail(fmt.Errorf("%s %s has %d partitions, must have %d, as the log has: %s", l.annex.What, l.id.Topic, len(topic.Partitions), l.id.Partitions, l.annex.Advice))
 	case int32(len(topic.Partitions)) != l.id.Partitions:
 		l.fail(fmt.Errorf("log topic %s has %d partitions, had %d when the process started: groups would change their partition; the count must not be changed. Use a topic with %d; one that is made anew begins without groups and committed offsets", l.id.Topic, len(topic.Partitions), l.id.Partitions, l.id.Partitions))
 	}
@@ -135,6 +140,14 @@ func (l *leaders) load(ctx context.Context) error {
 	}
 	l.take(topic)
 	return nil
+}
+
+// gone is the error of a topic that was deleted.
+func (l *leaders) gone() error {
+	if l.annex.What != "" {
+		return fmt.Errorf("%w: %s %s was deleted while the process ran", ErrTopicGone, l.annex.What, l.id.Topic)
+	}
+	return fmt.Errorf("log topic %s is gone: it was deleted while the process ran; restore it; started without it, an empty one is made, and all streams groups and their committed offsets are lost", l.id.Topic)
 }
 
 func (l *leaders) fail(err error) {

@@ -128,6 +128,9 @@ type Writer interface {
 	// the ownership record is written again. It proves that no other claim was in the log at some moment after the call.
 	// Its offset is that of one of the batch's records.
 	Barrier(done Done)
+	// Renew has the writer renew itself soon, before its time: who adopted its claim elsewhere (Annex) needs a new epoch. Nothing
+	// happens where the writer is dead or its claim is an adopted one.
+	Renew()
 	// Backlog is the number of bytes that wait to be acknowledged.
 	Backlog() int
 	// Release writes the ownership record with Released set, after all that is queued, and ends the writer.
@@ -153,6 +156,10 @@ var (
 	ErrFenceUnproven = errors.New("the cluster does not fence older producer epochs")
 	// ErrEmptyAppend: an append without records has no offset. Only that operation fails.
 	ErrEmptyAppend = errors.New("append of no records")
+	// ErrTopicGone: the topic of an Annex was deleted, and perhaps made again, while the process ran. Opened again it is made anew.
+	ErrTopicGone = errors.New("topic is gone")
+	// ErrClaimUsed: the claim was adopted in this partition before; a sequence of it must not begin again.
+	ErrClaimUsed = errors.New("the claim was adopted before: it must be renewed first")
 	// ErrNodeIDTaken: another live process uses this node id.
 	ErrNodeIDTaken = errors.New("node id is used by another process")
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,23 +49,24 @@ func (k *Kafka) bootstrap(ctx context.Context) error {
 	k.id = Identity{Topic: k.cfg.Topic, TopicID: topic.TopicID, Partitions: int32(len(topic.Partitions))}
 	if want := k.cfg.Partitions; want > 0 && want != k.id.Partitions {
 		return k.wrong("partition count", strconv.Itoa(int(k.id.Partitions)), strconv.Itoa(int(want)),
-			"groups belong to partitions by that count, so it must stay: leave the setting out, or name another topic")
+			k.partitionsAdvice())
 	}
 	if err := k.readSettings(ctx); err != nil {
 		return err
 	}
 	k.settings.ReplicationFactor = len(topic.Partitions[0].Replicas)
 	if n := k.settings.MinInsyncReplicas; k.settings.ReplicationFactor >= 3 && n == 1 {
-		k.log.Warn("one replica is enough to acknowledge a record of the log: an unclean end of that broker loses it; set min.insync.replicas=2", "topic", k.id.Topic)
+		k.log.Warn("one replica is enough to acknowledge a record of the "+k.cfg.what+": an unclean end of that broker loses it; set min.insync.replicas=2", "topic", k.id.Topic)
 	}
 	k.leaders = newLeaders(k.client, k.log, k.id)
+	k.leaders.annex = k.cfg.annex
 	k.leaders.take(topic)
 	return nil
 }
 
 // wrong is the error of a topic that can't be used as it is.
 func (k *Kafka) wrong(setting, found, want, advice string) error {
-	return fmt.Errorf("log topic %s: %s is %s, must be %s: %s", k.cfg.Topic, setting, found, want, advice)
+	return fmt.Errorf("%s %s: %s is %s, must be %s: %s", k.cfg.what, k.cfg.Topic, setting, found, want, advice)
 }
 
 // ensureTopic returns the topic's metadata, after creating it if there is none. Every partition has a leader.
@@ -76,9 +78,9 @@ func (k *Kafka) ensureTopic(ctx context.Context) (*kmsg.MetadataResponseTopic, e
 		case err == nil && hasLeaders(topic):
 			return topic, nil
 		case err == nil:
-			err = fmt.Errorf("log topic %s: %w", k.cfg.Topic, errNoLeader)
+			err = fmt.Errorf("%s %s: %w", k.cfg.what, k.cfg.Topic, errNoLeader)
 		case errors.Is(err, kerr.TopicAuthorizationFailed):
-			return nil, fmt.Errorf("log topic %s: %w: the process needs DESCRIBE, READ, WRITE and (to create it) CREATE on it", k.cfg.Topic, err)
+			return nil, fmt.Errorf("%s %s: %w: the process needs DESCRIBE, READ, WRITE and (to create it) CREATE on it", k.cfg.what, k.cfg.Topic, err)
 		case errors.Is(err, kerr.UnknownTopicOrPartition) && !created:
 			if err := k.createTopic(ctx); err != nil {
 				return nil, err
@@ -118,10 +120,10 @@ func (k *Kafka) createTopic(ctx context.Context) error {
 	case factor == 0:
 		factor = int16(min(replicationFactorDefault, len(brokers)))
 	case int(factor) > len(brokers):
-		return fmt.Errorf("log topic %s: replication factor %d is more than the cluster's %d brokers: set a smaller one, or add brokers", k.cfg.Topic, factor, len(brokers))
+		return fmt.Errorf("%s %s: replication factor %d is more than the cluster's %d brokers: set a smaller one, or add brokers", k.cfg.what, k.cfg.Topic, factor, len(brokers))
 	}
 	configs := [][2]string{
-		{"cleanup.policy", "compact"},
+		{"cleanup.policy", "compact"}, // stays the first
 		{"compression.type", "producer"},
 		{"segment.bytes", strconv.Itoa(segmentBytes)},
 		{"min.compaction.lag.ms", strconv.FormatInt(compactionLagMin.Milliseconds(), 10)},
@@ -130,22 +132,33 @@ func (k *Kafka) createTopic(ctx context.Context) error {
 	if factor >= 3 {
 		configs = append(configs, [2]string{"min.insync.replicas", "2"})
 	}
-	err = k.createWith(ctx, partitions, factor, configs)
-	if errors.Is(err, kerr.InvalidConfig) || errors.Is(err, kerr.InvalidRequest) {
+	refused := func(err error) bool {
+		return errors.Is(err, kerr.InvalidConfig) || errors.Is(err, kerr.InvalidRequest) || errors.Is(err, kerr.PolicyViolation)
+	}
+	if max := k.cfg.annex.BatchBytesWanted; max > 0 {
+		err = k.createWith(ctx, partitions, factor, append(slices.Clone(configs), [2]string{"max.message.bytes", strconv.Itoa(max)}))
+		if refused(err) {
+			k.log.Warn("the cluster does not let a topic have such large batches, it is created with the cluster's own limit", "topic", k.cfg.Topic, "max.message.bytes", max, "err", err)
+		}
+	}
+	if k.cfg.annex.BatchBytesWanted == 0 || refused(err) {
+		err = k.createWith(ctx, partitions, factor, configs)
+	}
+	if refused(err) {
 		// A compatible log need not know all of Kafka's settings; without the first it is of no use.
-		k.log.Warn("the cluster refuses the log topic's settings, it is created with cleanup.policy alone", "topic", k.cfg.Topic, "err", err)
+		k.log.Warn("the cluster refuses the settings of the "+k.cfg.what+", it is created with cleanup.policy alone", "topic", k.cfg.Topic, "err", err)
 		err = k.createWith(ctx, partitions, factor, configs[:1])
 	}
 	switch {
 	case err == nil:
-		k.log.Info("log topic created", "topic", k.cfg.Topic, "partitions", partitions, "replicationFactor", factor)
+		k.log.Info(k.cfg.what+" created", "topic", k.cfg.Topic, "partitions", partitions, "replicationFactor", factor)
 		return nil
 	case errors.Is(err, kerr.TopicAlreadyExists):
 		return nil // another replica was quicker; what it made is checked like any other
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
-		return fmt.Errorf("log topic %s does not exist and can't be created: %w: allow CREATE on it, or create it yourself with cleanup.policy=compact", k.cfg.Topic, err)
+		return fmt.Errorf("%s %s does not exist and can't be created: %w: allow CREATE on it, or create it yourself with cleanup.policy=compact", k.cfg.what, k.cfg.Topic, err)
 	}
-	return fmt.Errorf("log topic %s can't be created (%d partitions, replication factor %d): %w", k.cfg.Topic, partitions, factor, err)
+	return fmt.Errorf("%s %s can't be created (%d partitions, replication factor %d): %w", k.cfg.what, k.cfg.Topic, partitions, factor, err)
 }
 
 func (k *Kafka) createWith(ctx context.Context, partitions int32, factor int16, configs [][2]string) error {
@@ -199,9 +212,9 @@ func (k *Kafka) readSettings(ctx context.Context) error {
 			return err
 		}
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed), errors.Is(err, kerr.UnsupportedVersion):
-		k.log.Warn("the settings of the log topic can't be read, so they are not checked: see that cleanup.policy is compact and message.timestamp.type is CreateTime", "topic", k.id.Topic, "err", err)
+		k.log.Warn("the settings of the "+k.cfg.what+" can't be read, so they are not checked: see that cleanup.policy is compact and message.timestamp.type is CreateTime", "topic", k.id.Topic, "err", err)
 	default:
-		return fmt.Errorf("log topic %s: reading its settings: %w", k.id.Topic, err)
+		return fmt.Errorf("%s %s: reading its settings: %w", k.cfg.what, k.id.Topic, err)
 	}
 	brokers, err := k.brokers(ctx)
 	if err != nil {
@@ -271,11 +284,11 @@ func (k *Kafka) checkTopic(c configs) error {
 	if _, ok := c["min.compaction.lag.ms"]; ok {
 		k.settings.MinCompactionLag = c.duration("min.compaction.lag.ms")
 		if k.settings.MinCompactionLag < compactionLagMin {
-			k.log.Warn("the log topic may be compacted before a void record is repaired: set min.compaction.lag.ms to an hour or more", "topic", k.id.Topic, "min.compaction.lag.ms", k.settings.MinCompactionLag.Milliseconds())
+			k.log.Warn("the "+k.cfg.what+" may be compacted before a void record is repaired: set min.compaction.lag.ms to an hour or more", "topic", k.id.Topic, "min.compaction.lag.ms", k.settings.MinCompactionLag.Milliseconds())
 		}
 	}
 	if c["unclean.leader.election.enable"] == "true" {
-		k.log.Warn("an unclean leader election can lose acknowledged records of the log: set unclean.leader.election.enable=false", "topic", k.id.Topic)
+		k.log.Warn("an unclean leader election can lose acknowledged records of the "+k.cfg.what+": set unclean.leader.election.enable=false", "topic", k.id.Topic)
 	}
 	return nil
 }

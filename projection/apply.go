@@ -117,6 +117,9 @@ func (a *apply) entries(entries []eventlog.Entry) *refusal {
 
 // entry applies one entry. An error says that the record can't be read, or that the store can't.
 func (a *apply) entry(e *eventlog.Entry) error {
+	if a.s.cfg.Opaque {
+		return a.opaque(e)
+	}
 	if e.Control != eventlog.ControlNone {
 		a.after.fence.Void(*e)
 		return a.settle(e)

@@ -15,6 +15,7 @@
 //	engine.go      one Pebble store, and how it breaks without taking the process along
 //	disk.go        the file system under it: a full disk, no file descriptors
 //	apply.go       one batch of the tail; offsets.go: committed and pending; owners.go: ownership records
+//	opaque.go      the records of an annex: applied and read as they are
 //	read.go        the Reader; snapshot.go: the same of one moment
 //	rebuild.go     the reasons to read the log again, and forgetting a partition
 //	position.go    where reading goes on, who waits for what, who is told

@@ -25,6 +25,8 @@ const storeFormat = 2
 //	01 p:int32 'o' group topic partition:int32           record of type 1; one of type 0 is kept as type 1
 //	01 p:int32 't' topic group                           empty: the group's topology names the topic
 //	01 p:int32 'x' producer:int64 group topic partition  empty: the producer has a pending offset there
+//	01 p:int32 'v' key as it is                          record of an annex (Config.Opaque)
+//	01 p:int32 'u' key as it is                          int64 offset: a void record is the newest of this key of an annex
 //	01 p:int32 'y' group topic partition producer:int64  record of type 1, pending
 //
 // A record is kept as int64 offset in the log, then the value as it was in the log.
@@ -47,6 +49,8 @@ const (
 	kindTopic      = 't'
 	kindPendingOf  = 'x'
 	kindPending    = 'y'
+	kindValue      = 'v'
+	kindVoid       = 'u'
 )
 
 // ranks order the records of kindRecord within a group; with those of kindGroup and kindMember put in after rank 1 it is the

@@ -41,6 +41,9 @@ type Config struct {
 	DeleteRetention time.Duration
 	// Now is the wall clock; time.Now where nil.
 	Now func() time.Time
+	// Opaque says that the log is an eventlog.Annex: its records are kept as they are, by their keys, and read with Value and Keys. The
+	// methods of Reader that tell of groups find nothing.
+	Opaque bool
 	// Logger gets rebuilds and storage errors as warnings, Pebble's own messages as debug; discarded where nil.
 	Logger *slog.Logger
 	// CacheBytes is the size of the cache of blocks read from disk; 0: 32 MiB.

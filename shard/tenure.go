@@ -1,17 +1,22 @@
 package shard
 
-import "context"
+import (
+	"context"
+
+	"streamkeeper/eventlog"
+)
 
 // tenure is the time during which a shard serves without a break. What is done for a group outside the loop, such as a call of a
 // plugin, ends with it: whoever owns the partition by then decides anew.
 type tenure struct {
-	ctx context.Context
-	end context.CancelCauseFunc
+	ctx    context.Context
+	end    context.CancelCauseFunc
+	writer eventlog.Writer
 }
 
 func (s *Shard) beginTenure() {
 	ctx, end := context.WithCancelCause(context.Background())
-	s.tenure.Store(&tenure{ctx, end})
+	s.tenure.Store(&tenure{ctx, end, s.writer})
 }
 
 func (s *Shard) endTenure(err error) {
@@ -42,4 +47,45 @@ func (h *Host) TenureOf(p int32) context.Context {
 func (h *Host) Holds(group string) bool {
 	s := h.shards[h.Partition(group)]
 	return s.serving.Load() && s.leaseValid()
+}
+
+// Holding is what a writer beside the log needs to adopt the claim under which a shard is served (eventlog.Annex).
+type Holding struct {
+	Claim eventlog.Claim
+	// Owner is the claim's ownership record, but for producer id, epoch and claim.
+	Owner eventlog.Ownership
+	// Tenure ends when the shard is not served under this claim or a renewed one any more. What waits to be written then must not be.
+	Tenure context.Context
+	// Renew asks for the claim's next producer epoch.
+	Renew func()
+}
+
+// Holding returns the claim of a partition that is served here; ok is false where it isn't. A context under Tenure or TenureOf that was
+// taken before, and has not ended after Holding returned, is of the same tenure.
+func (h *Host) Holding(p int32) (held Holding, ok bool) {
+	t := h.shards[p].tenure.Load()
+	if t == nil {
+		return Holding{}, false
+	}
+	return Holding{Claim: t.writer.Claim(), Owner: h.cfg.Self, Tenure: t.ctx, Renew: t.writer.Renew}, true
+}
+
+// Under returns a context that ends with tenure, at the same moment, and not with ctx, whose values it has. What is decided after a
+// later tenure has begun therefore never goes on under it.
+func Under(ctx, tenure context.Context) (context.Context, context.CancelCauseFunc) {
+	return context.WithCancelCause(under{tenure, ctx})
+}
+
+// under is a tenure's context with the values of another. Its own values come first: the context package finds the parent to register
+// a child with by one of them, and only a registered child ends together with its parent.
+type under struct {
+	context.Context
+	values context.Context
+}
+
+func (u under) Value(key any) any {
+	if v := u.Context.Value(key); v != nil {
+		return v
+	}
+	return u.values.Value(key)
 }

@@ -138,6 +138,14 @@ func (h *Host) markForDelete(ctx context.Context, verb, group string, eligible f
 	})
 }
 
+// MayBeDescribed says that a group exists and its record says that it has a description, or may have one. Whatever was marked before the
+// call is seen.
+func (h *Host) MayBeDescribed(ctx context.Context, group string) (bool, error) {
+	return call(ctx, h, "may be described", group, func(t *turn) (bool, effect, error) {
+		return t.g.Exists() && t.g.StoredDescriptionTopologyEpoch() != eventlog.EpochNone, effect{}, nil
+	})
+}
+
 // Doubt marks an existing group uncertain: something was deleted at the plugin that may have been the group's. A group that is gone is
 // no error.
 func (h *Host) Doubt(ctx context.Context, group string) error {

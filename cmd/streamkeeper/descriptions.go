@@ -12,6 +12,8 @@ import (
 	"streamkeeper/plugin"
 	"streamkeeper/plugin/http"
 	"streamkeeper/plugin/memory"
+	"streamkeeper/plugin/topic"
+	"streamkeeper/shard"
 )
 
 // morePlugins are added to the built-in ones: by tests, and by nothing else.
@@ -19,7 +21,7 @@ var morePlugins []plugin.Factory
 
 // plugins are the topology description plugins that are built in.
 func plugins() (*plugin.Registry, error) {
-	return plugin.NewRegistry(append([]plugin.Factory{memory.Factory(), http.Factory()}, morePlugins...)...)
+	return plugin.NewRegistry(append([]plugin.Factory{topic.Factory(), memory.Factory(), http.Factory()}, morePlugins...)...)
 }
 
 // openPlugin makes the plugin that the flags name; nil for none. It connects to nothing.
@@ -40,7 +42,8 @@ type describing struct {
 	plugin   *plugin.Traced
 	counters *plugin.Counters
 	backoff  *plugin.Backoff
-	reask    bool // lost descriptions are asked for again
+	reask    bool          // lost descriptions are asked for again
+	topic    *topic.Plugin // nil: the plugin is another one
 }
 
 func newDescribing(p plugin.Plugin, cfg plugin.Config, reask bool) (*describing, error) {
@@ -52,7 +55,24 @@ func newDescribing(p plugin.Plugin, cfg plugin.Config, reask bool) (*describing,
 	if err != nil {
 		return nil, err
 	}
-	return &describing{plugin: traced, counters: cfg.Counters, backoff: plugin.NewBackoff(rand.Float64, 0), reask: reask}, nil
+	keeper, _ := p.(*topic.Plugin)
+	return &describing{plugin: traced, counters: cfg.Counters, backoff: plugin.NewBackoff(rand.Float64, 0), reask: reask, topic: keeper}, nil
+}
+
+// topicName is the topic of the descriptions beside a log; "" where there is none.
+func (d *describing) topicName(logTopic string) string {
+	if d == nil || d.topic == nil {
+		return ""
+	}
+	return d.topic.TopicOf(logTopic)
+}
+
+// holding is the claim of a partition that this replica serves; its host is made after what asks for it.
+func (p *parts) holding(partition int32) (shard.Holding, bool) {
+	if p.host == nil {
+		return shard.Holding{}, false
+	}
+	return p.host.Holding(partition)
 }
 
 // coordinator is the part of it that answers requests, over the shards; nil where nothing is kept.
@@ -71,6 +91,9 @@ func (d *describing) cleanup() *cleanup.Descriptions {
 	c := &cleanup.Descriptions{DeleteAll: d.plugin.DeleteAll, Counters: d.counters, Backoff: d.backoff}
 	if d.reask {
 		c.Lost = &cleanup.Lost{GetAll: d.plugin.GetAll}
+	}
+	if d.topic != nil {
+		c.Orphans = d.topic
 	}
 	return c
 }

@@ -153,7 +153,7 @@ func TestWithoutPluginNobodyIsAsked(t *testing.T) {
 
 func TestWrongPluginSettingsAreSaidBeforeAnythingStarts(t *testing.T) {
 	for args, want := range map[string]string{
-		"--plugin tape":                              `--plugin: unknown topology description plugin "tape": there are memory, http, none`,
+		"--plugin tape":                              `--plugin: unknown topology description plugin "tape": there are topic, memory, http, none`,
 		"--plugin-set url=x":                         "--plugin: there are settings for a topology description plugin, but the plugin is none",
 		"--plugin memory --plugin-set size=1":        `--plugin: plugin memory: unknown setting "size"`,
 		"--plugin memory --plugin-set epochs.max=-1": "epochs.max",

@@ -33,6 +33,9 @@ func (r *replica) serve(ctx context.Context, p *parts, ready func()) error {
 	}
 	start("the record log", func(ctx context.Context) error { return p.log.Follow(ctx, p.store) })
 	start("sensors", func(ctx context.Context) error { p.sensors.Run(ctx); return nil })
+	if p.space != nil {
+		start("topology descriptions", p.space.Run)
+	}
 	start("topics", func(ctx context.Context) error { p.topics.Run(ctx); return nil })
 	start("ownership of shards", p.host.Run)
 	start("cleanup", p.cycle.Run)
@@ -123,6 +126,9 @@ func (p *parts) close() {
 	} else if p.describing != nil {
 		_ = p.describing.plugin.Close(context.Background())
 	}
+	if p.space != nil {
+		p.space.Close()
+	}
 	if p.log != nil {
 		p.log.Close()
 	}
@@ -138,6 +144,7 @@ func (p *parts) close() {
 func (p *parts) checks() []telemetry.Check {
 	return []telemetry.Check{
 		{Name: "record log", Ready: p.logRead},
+		{Name: "topology descriptions", Ready: p.descriptionsRead},
 		{Name: "ownership group", Ready: p.joined},
 		{Name: "shards", Ready: p.shardsServed},
 	}
@@ -158,6 +165,13 @@ func (p *parts) logRead() error {
 		return fmt.Errorf("reading, %d of %d partitions are not at their end", behind, p.host.Partitions())
 	}
 	return nil
+}
+
+func (p *parts) descriptionsRead() error {
+	if p.space == nil {
+		return nil
+	}
+	return p.space.Ready()
 }
 
 func (p *parts) joined() error {

@@ -18,6 +18,7 @@ import (
 
 	"streamkeeper/cleanup"
 	"streamkeeper/eventlog"
+	"streamkeeper/internal/annex"
 	"streamkeeper/internal/config"
 	"streamkeeper/internal/coordinator"
 	"streamkeeper/internal/gateway"
@@ -67,7 +68,8 @@ type parts struct {
 	cycle      *cleanup.Cycle
 	deleted    *cleanup.Topics
 	sensors    sensor.Set
-	describing *describing // nil: no topology descriptions
+	describing *describing  // nil: no topology descriptions
+	space      *annex.Space // nil: they are not kept on the cluster
 }
 
 // run makes the parts one after the other, runs them until ctx ends, and takes them down in order. ready is called once
@@ -147,10 +149,16 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 	if p.upstream, err = kgo.NewClient(kgo.SeedBrokers(r.upstream...), clientID); err != nil {
 		return fmt.Errorf("--bootstrap-servers: %w", err)
 	}
-	if p.log, err = r.openLog(ctx, p.upstream, eventlog.KafkaConfig{
+	logConfig := eventlog.KafkaConfig{
 		SeedBrokers: r.upstream, ClientOptions: []kgo.Opt{clientID}, Topic: r.flags.LogTopic, Partitions: r.flags.LogPartitions,
 		ReplicationFactor: r.flags.LogReplicationFactor, Logger: r.log, Tracer: tracer,
+	}
+	if p.log, err = opening(ctx, r, p.upstream, func(ctx context.Context) (*eventlog.Kafka, error) {
+		return eventlog.OpenKafka(ctx, logConfig)
 	}); err != nil {
+		return err
+	}
+	if err := r.openDescriptionTopic(ctx, p, logConfig); err != nil {
 		return err
 	}
 	if p.store, err = projection.Open(projection.Config{
@@ -184,7 +192,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 		Logger:     r.log, Tracer: tracer,
 	})
 	p.service = coordinator.New(coordinator.Config{
-		Node: node, LogTopic: r.flags.LogTopic, Shards: p.host, Replicas: p.store.Replicas, Topics: p.topics,
+		Node: node, LogTopic: r.flags.LogTopic, DescriptionTopic: p.describing.topicName(r.flags.LogTopic), Shards: p.host, Replicas: p.store.Replicas, Topics: p.topics,
 		RequiredTopics: func(group string) ([]string, error) { return storedTopics(p.store, p.host.Partition(group), group) },
 		Foreign:        coordinator.NewUpstreamGroups(p.upstream),
 		Creator:        coordinator.UpstreamCreator{Client: p.upstream},
@@ -241,29 +249,6 @@ func fixPort(address string) (string, error) {
 	defer ln.Close()
 	_, port, err = net.SplitHostPort(ln.Addr().String())
 	return net.JoinHostPort(host, port), err
-}
-
-// openLog opens the log, waiting for a cluster that can't be reached. What is wrong with the topic is an error.
-func (r *replica) openLog(ctx context.Context, cl *kgo.Client, cfg eventlog.KafkaConfig) (*eventlog.Kafka, error) {
-	for waited := false; ; waited = true {
-		bounded, cancel := context.WithTimeout(ctx, upstreamTry)
-		err := cl.Ping(bounded)
-		if err == nil && waited {
-			r.log.Info("the cluster answers", "cluster", r.upstream)
-		}
-		var l *eventlog.Kafka
-		if err == nil {
-			l, err = eventlog.OpenKafka(bounded, cfg)
-		}
-		if wait := err != nil && ctx.Err() == nil && (bounded.Err() != nil || passing(err)); wait {
-			r.log.Warn("the cluster does not answer, trying again", "cluster", r.upstream, "err", err)
-			<-bounded.Done() // where it was refused at once, the next attempt is due when this one's time is over
-			cancel()
-			continue
-		}
-		cancel()
-		return l, err
-	}
 }
 
 // passing says that an error of the start may be another one in a while: nobody listens, or a broker is still starting.

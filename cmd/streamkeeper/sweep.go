@@ -60,6 +60,15 @@ func (s *sweptShard) Described(ctx context.Context) iter.Seq2[string, error] {
 	return cleanup.DescribedCandidates(ctx, s.store, s.partition)
 }
 
+// SeemsDescribed looks into the projection, MayBeDescribed asks the shard.
+func (s *sweptShard) SeemsDescribed(group string) (bool, error) {
+	return cleanup.SeemsDescribed(s.store, s.partition, group)
+}
+
+func (s *sweptShard) MayBeDescribed(ctx context.Context, group string) (bool, error) {
+	return s.host.MayBeDescribed(ctx, group)
+}
+
 func (s *sweptShard) MarkExpired(ctx context.Context, group string) (bool, error) {
 	return s.host.MarkExpired(ctx, group)
 }
@@ -78,6 +87,7 @@ func (s *sweptShard) DescriptionLost(ctx context.Context, group string, topology
 }
 
 var (
-	_ cleanup.LostShard  = (*sweptShard)(nil)
-	_ cleanup.TopicShard = (*sweptShard)(nil)
+	_ cleanup.LostShard     = (*sweptShard)(nil)
+	_ cleanup.OrphanedShard = (*sweptShard)(nil)
+	_ cleanup.TopicShard    = (*sweptShard)(nil)
 )

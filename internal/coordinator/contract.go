@@ -37,6 +37,8 @@ type Service interface {
 	Nodes() []Node
 	// LogTopic is the name of the record log: clients may read it, never write it, delete it or alter it.
 	LogTopic() string
+	// DescriptionTopic is the name of the topic with topology descriptions, of which the same holds; "" where there is none.
+	DescriptionTopic() string
 
 	// Judge says whose the group is. Foreign is only answered after a read barrier on the log partition
 	// (design D9); the answer "Ours" is from memory.

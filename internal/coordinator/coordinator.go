@@ -39,7 +39,9 @@ type Config struct {
 	Node Node
 	// LogTopic is the name of the record log.
 	LogTopic string
-	Shards   Shards
+	// DescriptionTopic is the name of the topic with topology descriptions; "" where there is none.
+	DescriptionTopic string
+	Shards           Shards
 	// Replicas are ownership records of all replicas, of the last day at least; Nodes is made of them.
 	Replicas func() []eventlog.Owner
 	// Topics knows the cluster's topics.

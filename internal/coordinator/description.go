@@ -110,9 +110,8 @@ func (c *Coordinator) solicit(ctx context.Context, group string, result shard.He
 // withTenure is ctx without its end, and with that of the group's shard: a client that leaves does not undo what it began, and the
 // next owner of the shard decides anew.
 func withTenure(ctx, tenure context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(tenure, func() { cancel(context.Cause(tenure)) })
-	return ctx, func() { stop(); cancel(nil) }
+	ctx, cancel := shard.Under(ctx, tenure)
+	return ctx, func() { cancel(nil) }
 }
 
 // forget lets go of what is known of a group that is gone.

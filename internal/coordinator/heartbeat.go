@@ -171,7 +171,7 @@ func requiredTopics(t *kmsg.StreamsGroupHeartbeatRequestTopology) []string {
 func (c *Coordinator) checkNames(names []string) error {
 	var internal, illegal []string
 	for _, name := range names {
-		if slices.Contains(kafkaInternalTopics, name) || name == c.cfg.LogTopic {
+		if slices.Contains(kafkaInternalTopics, name) || name == c.cfg.LogTopic || name == c.cfg.DescriptionTopic && name != "" {
 			internal = append(internal, name)
 		}
 		if !legalTopicName(name) {

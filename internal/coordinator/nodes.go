@@ -31,6 +31,9 @@ func (c *Coordinator) Node() Node { return c.cfg.Node }
 // LogTopic is the name of the record log.
 func (c *Coordinator) LogTopic() string { return c.cfg.LogTopic }
 
+// DescriptionTopic is the name of the topic with topology descriptions; "" where there is none.
+func (c *Coordinator) DescriptionTopic() string { return c.cfg.DescriptionTopic }
+
 // Nodes are the replicas whose ownership records of the last day the log holds, and this one, ascending by id. An id that
 // was used from two addresses has the newer one.
 func (c *Coordinator) Nodes() []Node {

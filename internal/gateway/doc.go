@@ -32,7 +32,7 @@
 //	groups_many.go   requests about several groups, split and merged
 //	groups_txn.go    25, 28: refused for streams groups
 //	own_node.go      what clients ask of each node
-//	log_topic.go     writes to the log topic, refused
+//	own_topics.go    writes to the log topic and to that of topology descriptions, refused
 //	limits.go        limits, each with its reason
 //	mishap.go        rate-limited log lines, counters
 //	keys.go          API keys and error codes by name

@@ -58,8 +58,8 @@ type Gateway struct {
 	brokers   *brokers
 	turn      atomic.Uint32
 	clusterID atomic.Pointer[string]
-	logTopic  atomic.Pointer[[16]byte] // the log topic's id once it is known
-	// needsLogID: the cluster takes writes by topic id, so that until the log topic's is known they can't be told
+	own       ownTopics
+	// needsLogID: the cluster takes writes by topic id, so that until those of the own topics are known they can't be told
 	// from others.
 	needsLogID atomic.Bool
 
@@ -99,6 +99,7 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Service == nil {
 		return nil, errors.New("gateway: no coordinator.Service")
 	}
+	g.own = newOwnTopics(cfg.Service.LogTopic(), cfg.Service.DescriptionTopic())
 	if g.upstreams, err = parseUpstreams(cfg.Upstream); err != nil {
 		return nil, err
 	}

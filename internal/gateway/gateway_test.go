@@ -34,9 +34,10 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	testNode  = int32(1000001)
-	otherNode = int32(1000002)
-	logTopic  = "__streams_groups"
+	testNode         = int32(1000001)
+	otherNode        = int32(1000002)
+	logTopic         = "__streams_groups"
+	descriptionTopic = "__streams_groups-topologies"
 )
 
 // service is a coordinator.Service that knows the groups it is told about and records what it is asked.
@@ -71,6 +72,7 @@ func (s *service) Node() coordinator.Node {
 }
 func (s *service) Nodes() []coordinator.Node { return append([]coordinator.Node{s.Node()}, s.nodes...) }
 func (s *service) LogTopic() string          { return logTopic }
+func (s *service) DescriptionTopic() string  { return descriptionTopic }
 
 func (s *service) Descriptions() bool { return s.describes }
 
@@ -227,7 +229,7 @@ func (l *lines) String() string {
 
 func cluster(tb testing.TB, opts ...kfake.Opt) *kfake.Cluster {
 	tb.Helper()
-	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(3), kfake.SeedTopics(3, "in", "out"), kfake.SeedTopics(2, logTopic)}, opts...)...)
+	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(3), kfake.SeedTopics(3, "in", "out"), kfake.SeedTopics(2, logTopic, descriptionTopic)}, opts...)...)
 	if err != nil {
 		tb.Fatal(err)
 	}

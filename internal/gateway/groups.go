@@ -115,7 +115,7 @@ func planTopologyUpdate(c *conn, rq *request) (plan, error) {
 	}
 	resp := rq.msg.ResponseKind().(*kmsg.StreamsGroupTopologyDescriptionUpdateResponse)
 	resp.ErrorCode = unsupportedVersion.Code
-	resp.ErrorMessage = kmsg.StringPtr("Topology descriptions are not kept by this coordinator.")
+	resp.ErrorMessage = kmsg.StringPtr("The broker has no streams group topology description plugin configured.")
 	return answerWith(resp), nil
 }
 

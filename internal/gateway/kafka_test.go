@@ -61,12 +61,12 @@ func everydayLife(t *testing.T, g *Gateway, k *kafkatest.Cluster, protocol strin
 	cl := client(t, g, dialed.opt())
 	adm := kadm.NewClient(cl)
 	replicas := int16(k.Brokers())
-	if _, err := adm.CreateTopics(ctx, 4, replicas, nil, "in", "out", logTopic); err != nil {
+	if _, err := adm.CreateTopics(ctx, 4, replicas, nil, "in", "out", logTopic, descriptionTopic); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the log topic's id", func() bool {
 		ask[kmsg.Response](t, raw(t, g.Addr().String()), 12, kmsg.NewPtrMetadataRequest())
-		return g.logTopicID() != [16]byte{}
+		return g.own.identified()
 	})
 
 	const n = 2000

@@ -56,7 +56,7 @@ func (g *Gateway) follow(ctx context.Context) {
 		}
 		down = err != nil
 		pause := probeInterval
-		if down || g.needsLogID.Load() && g.logTopicID() == [16]byte{} {
+		if down || g.needsLogID.Load() && !g.own.identified() {
 			pause = probeRetry
 		}
 		select {
@@ -69,7 +69,7 @@ func (g *Gateway) follow(ctx context.Context) {
 	}
 }
 
-// probe asks any broker for all brokers, the cluster's id and the log topic's, and opens listeners.
+// probe asks any broker for all brokers, the ids of the cluster and of the own topics, and opens listeners.
 func (g *Gateway) probe(ctx context.Context) error {
 	c := &conn{g: g, ctx: ctx}
 	u, err := c.connect()
@@ -82,9 +82,11 @@ func (g *Gateway) probe(ctx context.Context) error {
 	g.needsLogID.Store(u.versions.max(produce) >= produceIDVersion)
 	req := kmsg.NewPtrMetadataRequest()
 	req.SetVersion(min(probeVersion, max(1, u.versions.max(metadata))))
-	topic := kmsg.NewMetadataRequestTopic()
-	topic.Topic = kmsg.StringPtr(g.service.LogTopic())
-	req.Topics = append(req.Topics, topic)
+	for _, ours := range g.own {
+		topic := kmsg.NewMetadataRequestTopic()
+		topic.Topic = kmsg.StringPtr(ours.name)
+		req.Topics = append(req.Topics, topic)
+	}
 	resp, err := u.exchange(req)
 	if err != nil {
 		return fmt.Errorf("ask %v for the brokers: %w", u.to, err)
@@ -106,8 +108,10 @@ func (g *Gateway) learn(m *kmsg.MetadataResponse) error {
 	}
 	for i := range m.Topics {
 		t := &m.Topics[i]
-		if t.Topic != nil && *t.Topic == g.service.LogTopic() && t.ErrorCode == 0 && t.TopicID != [16]byte{} {
-			g.logTopic.Store(&t.TopicID)
+		if t.Topic != nil && t.ErrorCode == 0 && t.TopicID != [16]byte{} {
+			if ours := g.own.named(*t.Topic); ours != nil {
+				ours.id.Store(&t.TopicID)
+			}
 		}
 	}
 	list := make([]endpoint, 0, len(m.Brokers))
@@ -126,12 +130,4 @@ func (g *Gateway) learnBrokers(list []endpoint) error {
 		g.metrics.refuse(g.ctx, "broker port")
 	}
 	return err
-}
-
-// logTopicID is zero until it is known.
-func (g *Gateway) logTopicID() [16]byte {
-	if id := g.logTopic.Load(); id != nil {
-		return *id
-	}
-	return [16]byte{}
 }

@@ -124,7 +124,7 @@ func (c *conn) takeProduce(h wire.Header, n int) error {
 		if err := w.pass(4 + int64(h.Size)); err != nil {
 			return err
 		}
-		p, err = walkProduce(w, h.Version, c.g.service.LogTopic(), c.g.logTopicID())
+		p, err = walkProduce(w, h.Version, c.g.own)
 		return err
 	})
 	if err != nil {
@@ -135,7 +135,7 @@ func (c *conn) takeProduce(h wire.Header, n int) error {
 	}
 	if p.refused {
 		c.g.metrics.refuse(c.ctx, "log topic")
-		c.g.warn("log topic", "write to the log topic refused", "peer", c.client.conn.RemoteAddr().String(), "api", "Produce")
+		c.g.warn("log topic", "write to a topic of streamkeeper's own refused", "peer", c.client.conn.RemoteAddr().String(), "api", "Produce")
 	}
 	if p.acks == 0 {
 		u.lastUse = time.Now()

@@ -54,7 +54,7 @@ func rewriteMetadata(g *Gateway, resp kmsg.Response) {
 		m.Brokers = append(m.Brokers, b)
 	}
 	for i := range m.Topics {
-		if t := &m.Topics[i]; t.Topic != nil && *t.Topic == g.service.LogTopic() {
+		if t := &m.Topics[i]; t.Topic != nil && g.own.named(*t.Topic) != nil {
 			t.IsInternal = true
 		}
 	}
@@ -114,7 +114,7 @@ func rewriteDescribeQuorum(_ *Gateway, resp kmsg.Response) {
 func rewriteDescribeTopicPartitions(g *Gateway, resp kmsg.Response) {
 	d := resp.(*kmsg.DescribeTopicPartitionsResponse)
 	for i := range d.Topics {
-		if t := &d.Topics[i]; t.Topic != nil && *t.Topic == g.service.LogTopic() {
+		if t := &d.Topics[i]; t.Topic != nil && g.own.named(*t.Topic) != nil {
 			t.IsInternal = true
 		}
 	}
@@ -145,24 +145,25 @@ func rewriteProduce(g *Gateway, resp kmsg.Response) {
 	p.Brokers = kept
 }
 
-// refusedProduce turns the refusal of the blanked topic into the refusal of the log topic.
+// refusedProduce turns the refusal of a blanked topic into the refusal of the one of ours that it stands for.
 func refusedProduce(g *Gateway, resp kmsg.Response) {
 	p := resp.(*kmsg.ProduceResponse)
 	rewriteProduce(g, p)
-	name := g.service.LogTopic()
 	for i := range p.Topics {
 		t := &p.Topics[i]
-		switch {
-		case t.TopicID == blankTopicID:
-			t.TopicID = g.logTopicID()
-		case p.Version < produceIDVersion && t.Topic == string(blankTopicName(name)):
-			t.Topic = name
-		default:
-			continue
-		}
-		for j := range t.Partitions {
-			t.Partitions[j].ErrorCode = topicDenied.Code
-			t.Partitions[j].ErrorMessage = kmsg.StringPtr(logTopicText)
+		for _, ours := range g.own {
+			switch {
+			case t.TopicID == ours.blankID:
+				t.TopicID = ours.topicID()
+			case p.Version < produceIDVersion && t.Topic == string(ours.blankName):
+				t.Topic = ours.name
+			default:
+				continue
+			}
+			for j := range t.Partitions {
+				t.Partitions[j].ErrorCode = topicDenied.Code
+				t.Partitions[j].ErrorMessage = kmsg.StringPtr(ours.text)
+			}
 		}
 	}
 }

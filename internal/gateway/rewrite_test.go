@@ -35,7 +35,7 @@ func TestMetadataShowsTheGatewayEverywhere(t *testing.T) {
 		cl := raw(t, addr)
 		for version := int16(0); version <= wire.MaxVersion(metadata); version++ {
 			req := kmsg.NewPtrMetadataRequest()
-			for _, name := range []string{"in", logTopic} {
+			for _, name := range []string{"in", logTopic, descriptionTopic} {
 				topic := kmsg.NewMetadataRequestTopic()
 				topic.Topic = kmsg.StringPtr(name)
 				req.Topics = append(req.Topics, topic)
@@ -49,7 +49,7 @@ func TestMetadataShowsTheGatewayEverywhere(t *testing.T) {
 				t.Fatalf("v%d: brokers %v, want %v", version, got, want)
 			}
 			for _, topic := range r.Topics {
-				if len(topic.Partitions) == 0 || version >= 1 && topic.IsInternal != (*topic.Topic == logTopic) {
+				if len(topic.Partitions) == 0 || version >= 1 && topic.IsInternal != (*topic.Topic == logTopic || *topic.Topic == descriptionTopic) {
 					t.Errorf("v%d: topic %s: internal %v, %d partitions", version, *topic.Topic, topic.IsInternal, len(topic.Partitions))
 				}
 			}
@@ -67,19 +67,19 @@ func TestMetadataShowsTheGatewayEverywhere(t *testing.T) {
 			}
 		}
 		d := kmsg.NewPtrDescribeTopicPartitionsRequest()
-		for _, name := range []string{"in", logTopic} {
+		for _, name := range []string{"in", logTopic, descriptionTopic} {
 			topic := kmsg.NewDescribeTopicPartitionsRequestTopic()
 			topic.Topic = name
 			d.Topics = append(d.Topics, topic)
 		}
 		for _, topic := range ask[*kmsg.DescribeTopicPartitionsResponse](t, cl, 0, d).Topics {
-			if topic.IsInternal != (*topic.Topic == logTopic) {
+			if topic.IsInternal != (*topic.Topic == logTopic || *topic.Topic == descriptionTopic) {
 				t.Errorf("DescribeTopicPartitions: %s internal %v", *topic.Topic, topic.IsInternal)
 			}
 		}
 	}
-	if g.logTopicID() == [16]byte{} {
-		t.Error("the log topic's id is not known")
+	if !g.own.identified() {
+		t.Error("the ids of the own topics are not known")
 	}
 }
 

@@ -1,32 +1,22 @@
 package gateway
 
-import "bytes"
-
 // produced is what a Produce request told while it passed.
 type produced struct {
 	acks    int16 // 0: no response will come
-	refused bool  // it wrote to the log topic: that topic was blanked, and the response must say so
+	refused bool  // it wrote to a topic of the coordinator's: that topic was blanked, and the response must say so
 }
 
 // produceIDVersion is the first Produce version that names topics by id (KIP-516).
 const produceIDVersion = 13
 
-// blankTopicID stands for the log topic's id in a request that must not reach it. No topic has it: the first bit
-// pattern of a version 4 UUID is wrong.
-var blankTopicID = [16]byte{'s', 't', 'r', 'e', 'a', 'm', 'k', 'e', 'e', 'p', 'e', 'r', '/', '/', '/', '/'}
-
-// blankTopicName is the name of as many bytes that stands for the log topic in a request that must not reach it.
-// A slash is illegal in topic names, so no topic has it.
-func blankTopicName(name string) []byte { return bytes.Repeat([]byte{'/'}, len(name)) }
-
 // walkProduce passes the body of a Produce request (9 and later are compact). Writes to the
-// log topic are blanked on the way: its name or id is replaced by one that does not exist, of the same length, so
+// coordinator's own topics are blanked on the way: the name or id is replaced by one that does not exist, of the same length, so
 // that the cluster refuses it and the other topics of the request are written.
 //
 //	transactional id (v3+) │ acks int16 │ timeout int32 │ topics │ tags
 //	topic:     name (up to v12) or id 16 bytes │ partitions │ tags
 //	partition: index int32 │ records │ tags
-func walkProduce(w *walker, version int16, logTopic string, logTopicID [16]byte) (produced, error) {
+func walkProduce(w *walker, version int16, own ownTopics) (produced, error) {
 	compact := version >= 9
 	tags := func() error {
 		if !compact {
@@ -57,7 +47,7 @@ func walkProduce(w *walker, version int16, logTopic string, logTopicID [16]byte)
 		return tags()
 	}
 	err = w.elements(compact, func() error {
-		refused, err := walkProduceTopic(w, version, logTopic, logTopicID)
+		refused, err := walkProduceTopic(w, version, own)
 		if err != nil {
 			return err
 		}
@@ -76,14 +66,14 @@ func walkProduce(w *walker, version int16, logTopic string, logTopicID [16]byte)
 	return p, w.end()
 }
 
-func walkProduceTopic(w *walker, version int16, logTopic string, logTopicID [16]byte) (refused bool, err error) {
+func walkProduceTopic(w *walker, version int16, own ownTopics) (refused bool, err error) {
 	if version >= produceIDVersion {
 		id, err := w.peek(16)
 		if err != nil {
 			return false, err
 		}
-		if logTopicID != ([16]byte{}) && [16]byte(id) == logTopicID {
-			return true, w.replace(blankTopicID[:])
+		if ours := own.find(nil, [16]byte(id)); ours != nil {
+			return true, w.replace(ours.blankID[:])
 		}
 		return false, w.pass(16)
 	}
@@ -91,13 +81,16 @@ func walkProduceTopic(w *walker, version int16, logTopic string, logTopicID [16]
 	if err != nil || n <= 0 {
 		return false, err
 	}
-	if n == int64(len(logTopic)) {
+	for _, ours := range own {
+		if n != int64(len(ours.name)) {
+			continue
+		}
 		name, err := w.peek(int(n))
 		if err != nil {
 			return false, err
 		}
-		if string(name) == logTopic {
-			return true, w.replace(blankTopicName(logTopic))
+		if string(name) == ours.name {
+			return true, w.replace(ours.blankName)
 		}
 	}
 	return false, w.pass(n)

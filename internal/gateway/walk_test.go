@@ -246,8 +246,10 @@ func produceRequest(version int16, topics ...string) *kmsg.ProduceRequest {
 
 func TestProduceToTheLogTopicIsBlanked(t *testing.T) {
 	for version := int16(0); version <= wire.MaxVersion(produce); version++ {
-		req := produceRequest(version, "a", "log", "b", "gol")
-		logID := req.Topics[1].TopicID
+		req := produceRequest(version, "a", "log", "b", "gol", "des")
+		own := newOwnTopics("log", "des") // of the same length
+		own[0].id.Store(new(req.Topics[1].TopicID))
+		own[1].id.Store(new(req.Topics[4].TopicID))
 		frame := wire.AppendRequest(nil, 7, kmsg.StringPtr("me"), req)
 		h, err := wire.ParseHeader(frame[4:])
 		if err != nil {
@@ -258,7 +260,7 @@ func TestProduceToTheLogTopicIsBlanked(t *testing.T) {
 			if err := w.pass(4 + int64(h.Size)); err != nil {
 				return err
 			}
-			p, err = walkProduce(w, version, "log", logID)
+			p, err = walkProduce(w, version, own)
 			return err
 		})
 		if err != nil {
@@ -268,9 +270,9 @@ func TestProduceToTheLogTopicIsBlanked(t *testing.T) {
 			t.Fatalf("v%d: %+v, want %+v", version, p, want)
 		}
 		if version >= produceIDVersion {
-			req.Topics[1].TopicID = blankTopicID
+			req.Topics[1].TopicID, req.Topics[4].TopicID = own[0].blankID, own[1].blankID
 		} else {
-			req.Topics[1].Topic = "///"
+			req.Topics[1].Topic, req.Topics[4].Topic = "///", ":::"
 		}
 		if want := wire.AppendRequest(nil, 7, kmsg.StringPtr("me"), req); !bytes.Equal(out, want) {
 			t.Fatalf("v%d: more than the topic changed", version)
@@ -326,7 +328,9 @@ func FuzzWalk(f *testing.F) {
 				if err := w.pass(12); err != nil {
 					return err
 				}
-				_, err := walkProduce(w, int16(kind-2)%14, "log", [16]byte{'l', 'o', 'g'})
+				own := newOwnTopics("log", "description")
+				own[0].id.Store(&[16]byte{'l', 'o', 'g'})
+				_, err := walkProduce(w, int16(kind-2)%14, own)
 				return err
 			}
 		}

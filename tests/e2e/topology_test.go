@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,42 +15,77 @@ import (
 	"streamkeeper/internal/kafkatest"
 )
 
-// A place whose coordinator keeps topology descriptions, in memory.
+// describingBefore44 is a place whose coordinator keeps topology descriptions on the cluster, as it does by default.
 func describingBefore44(t *testing.T) *place {
 	c := kafkatest.Shared(t, kafka44)
-	return keeperPlace(kafkatest.StartStreamkeeper(t, serveArgs(t, c, "--plugin", "memory")...), c)
+	return keeperPlace(kafkatest.StartStreamkeeper(t, serveArgs(t, c, "--plugin", "topic")...), c)
 }
 
-func describingEmbedded(t *testing.T) *place {
+// describingInMemory is one that loses them at a restart.
+func describingInMemory(t *testing.T) *place {
 	return keeperPlace(kafkatest.StartStreamkeeper(t, keeperArgs("dev", "--plugin", "memory")...), nil)
 }
 
 func TestTopologyServeBefore44(t *testing.T) {
-	topologyStory(t, describingBefore44(t), "count", "count", 4)
+	p := describingBefore44(t)
+	topologyStory(t, p, "count", "count", 4, func(app *kafkatest.App, status func(string)) {
+		p.killCoordinator()
+		status("status 3")
+		app.Stop()
+		p.keeper.Stop()
+		if err := os.RemoveAll(p.keeper.DataDir()); err != nil {
+			t.Fatal(err)
+		}
+		p.keeper.Start()
+		p.keeper.WaitReady()
+		status("status 3")
+		other := kafkatest.StartStreamkeeper(t, serveArgs(t, p.cluster, "--plugin", "topic", "--node-id", fmt.Sprint(nodeTwo))...)
+		p.keeper.Stop()
+		statusAt(t, other.Bootstrap(), "g-count", "status 3")
+		checkDescriptionTopic(t, other.Bootstrap(), p.logTopic+"-topologies", "g-count")
+		p.keeper.Start()
+		p.keeper.WaitReady()
+		status("status 3")
+	})
 }
+
 func TestTopologyEmbeddedLog(t *testing.T) {
-	topologyStory(t, describingEmbedded(t), "stateless", "filter", 2)
+	p := describingInMemory(t)
+	topologyStory(t, p, "stateless", "filter", 2, func(app *kafkatest.App, status func(string)) {
+		p.killCoordinator() // what was in memory is lost, without harm to anything
+		status("status 1")
+	})
+}
+
+// checkDescriptionTopic: what is in the topic can be read by eye.
+func checkDescriptionTopic(t *testing.T, bootstrap, name, group string) {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.ConsumeTopics(name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), outcome)
+	defer cancel()
+	want, seen := fmt.Sprintf(`{"v":1,"group":%q,"epoch":0}`, group), []string{}
+	for !slices.Contains(seen, want) {
+		fetches := cl.PollFetches(ctx)
+		if ctx.Err() != nil {
+			t.Fatalf("%s has no record with the key %s, but %q", name, want, seen)
+		}
+		fetches.EachRecord(func(r *kgo.Record) { seen = append(seen, string(r.Key)) })
+	}
 }
 
 // topologyStory: a real application is asked for its description and pushes it, Kafka's tool prints what it prints before Kafka, and
-// deleting the group removes it. A description that the plugin has lost is not there, without harm to anything.
-func topologyStory(t *testing.T, p *place, captured, topology string, tasks int) {
+// deleting the group removes it. later is what happens in the group's second life; its function waits for the status of the description.
+func topologyStory(t *testing.T, p *place, captured, topology string, tasks int, later func(app *kafkatest.App, status func(string))) {
 	golden := readCalls(t, "testdata/cli-topology.jsonl")
 	group := "g-" + captured
 	kafkatest.CreateTopics(t, p.streams, 2, group+"-in", group+"-out")
 	app := kafkatest.StartApp(t, kafkatest.AppOptions{Bootstrap: p.streams, Group: group, Topology: topology})
 	app.WaitTasks(tasks)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(p.streams))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cl.Close()
-	kafkatest.Eventually(t, outcome, func() error {
-		if s := descriptionStatus(t.Context(), cl, group); s != "status 3" {
-			return fmt.Errorf("description: %s", s)
-		}
-		return nil
-	})
+	statusAt(t, p.streams, group, "status 3")
 	golden.compare(t, p, captured+" live topology")
 	if out, errOut, exit := kafkatest.Streamkeeper(t, "describe", group, "--topology", "--bootstrap-servers", p.streams); exit != 0 || out != golden[captured+" live topology"].Stdout {
 		t.Errorf("streamkeeper describe --topology: exit %d\n%s%s", exit, out, errOut)
@@ -71,21 +108,13 @@ func topologyStory(t *testing.T, p *place, captured, topology string, tasks int)
 
 	again := kafkatest.StartApp(t, kafkatest.AppOptions{Bootstrap: p.streams, Group: group, Topology: topology, Name: "again"})
 	again.WaitTasks(tasks)
-	kafkatest.Eventually(t, outcome, func() error {
-		if s := descriptionStatus(t.Context(), cl, group); s != "status 3" {
-			return fmt.Errorf("description of the group's second life: %s", s)
-		}
-		return nil
-	})
-	p.killCoordinator() // what was in memory is lost
-	kafkatest.Eventually(t, outcome, func() error {
-		if s := descriptionStatus(t.Context(), cl, group); s != "status 1" {
-			return fmt.Errorf("description after the restart: %s", s)
-		}
-		return nil
-	})
-	again.Stop()
+	statusAt(t, p.streams, group, "status 3")
+	later(again, func(want string) { statusAt(t, p.streams, group, want) })
+	if again.Running() {
+		again.Stop()
+	}
 	deleteGroup(t, p, group)
+	statusAt(t, p.streams, group, "code 69")
 	for _, a := range []*kafkatest.App{app, again} {
 		if u := a.Uncaught(); len(u) > 0 {
 			t.Errorf("instance %s had uncaught exceptions: %q", a.Name(), u)
@@ -102,6 +131,22 @@ func sampled(metrics, name, value string) bool {
 		}
 	}
 	return false
+}
+
+// statusAt waits until the description of a group has that status for those who ask at the address.
+func statusAt(t *testing.T, bootstrap, group, want string) {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	kafkatest.Eventually(t, outcome, func() error {
+		if s := descriptionStatus(t.Context(), cl, group); s != want {
+			return fmt.Errorf("description of %s: %s, want %s", group, s, want)
+		}
+		return nil
+	})
 }
 
 // descriptionStatus asks the coordinator for a group with its description.

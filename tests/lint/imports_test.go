@@ -27,10 +27,11 @@ var arrows = []struct {
 	{"client/...", []string{"client/..."}},
 	{"internal/coordinator/...", []string{"shard/...", "projection/...", "eventlog/...", "plugin/...", "cleanup/..."}},
 	{"internal/gateway/...", []string{"internal/coordinator/...", "internal/gateway/..."}},
-	{"internal/config", []string{"shard/groupconfig"}},             // the settings of groups
-	{"internal/inspect", []string{"eventlog"}},                     // reads the log over the network, for the commands
-	{"internal/admin", []string{"internal/inspect", "client/..."}}, // what the commands ask a cluster
-	{"internal/embedded", []string{"internal/inspect"}},            // the log of dev
+	{"internal/config", []string{"shard/groupconfig"}},                            // the settings of groups
+	{"internal/annex", []string{"shard", "projection", "eventlog", "plugin/..."}}, // where descriptions are kept on the cluster
+	{"internal/inspect", []string{"eventlog"}},                                    // reads the log over the network, for the commands
+	{"internal/admin", []string{"internal/inspect", "client/..."}},                // what the commands ask a cluster
+	{"internal/embedded", []string{"internal/inspect"}},                           // the log of dev
 	{"internal/kafkatest", nil},
 	{"tests/...", []string{"..."}},
 	{"cmd/...", []string{"..."}},

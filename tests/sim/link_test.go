@@ -274,6 +274,8 @@ func (w *linkedWriter) idle() bool {
 
 func (w *linkedWriter) Claim() eventlog.Claim { return w.inner.Claim() }
 
+func (w *linkedWriter) Renew() { w.inner.Renew() }
+
 func (w *linkedWriter) Backlog() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

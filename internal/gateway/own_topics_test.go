@@ -13,8 +13,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Everything that would change the log topic is refused; what else stands in the same request is done.
-func TestTheLogTopicIsReadOnly(t *testing.T) {
+// Everything that would change one of the coordinator's topics is refused; what else stands in the same request is done.
+func TestOwnTopicsAreReadOnly(t *testing.T) {
+	for name, text := range map[string]string{logTopic: logTopicText, descriptionTopic: descriptionTopicText} {
+		t.Run(name, func(t *testing.T) { ownTopicIsReadOnly(t, name, text) })
+	}
+}
+
+func ownTopicIsReadOnly(t *testing.T, ours, text string) {
 	k := cluster(t)
 	g, _ := start(t, newService(), k.ListenAddrs())
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -24,21 +30,21 @@ func TestTheLogTopicIsReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer direct.Close()
-	if err := direct.ProduceSync(ctx, &kgo.Record{Topic: logTopic, Value: []byte("the coordinator's")}).FirstErr(); err != nil {
+	if err := direct.ProduceSync(ctx, &kgo.Record{Topic: ours, Value: []byte("the coordinator's")}).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
 
 	cl := client(t, g, kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	for _, r := range cl.ProduceSync(ctx, &kgo.Record{Topic: logTopic, Value: []byte("x")}, &kgo.Record{Topic: "in", Value: []byte("y")}) {
+	for _, r := range cl.ProduceSync(ctx, &kgo.Record{Topic: ours, Value: []byte("x")}, &kgo.Record{Topic: "in", Value: []byte("y")}) {
 		denied := errors.Is(r.Err, kerr.TopicAuthorizationFailed)
-		if denied != (r.Record.Topic == logTopic) || !denied && r.Err != nil {
+		if denied != (r.Record.Topic == ours) || !denied && r.Err != nil {
 			t.Errorf("produce to %s: %v", r.Record.Topic, r.Err)
 		}
 	}
 
 	adm := kadm.NewClient(cl)
 	adm.SetTimeoutMillis(5000)
-	deleted, err := adm.DeleteTopics(ctx, logTopic, "out")
+	deleted, err := adm.DeleteTopics(ctx, ours, "out")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,40 +54,40 @@ func TestTheLogTopicIsReadOnly(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
-	check("delete the log topic", deleted[logTopic].Err, kerr.TopicAuthorizationFailed)
+	check("delete our topic", deleted[ours].Err, kerr.TopicAuthorizationFailed)
 	check("delete another topic", deleted["out"].Err, nil)
 	details, err := kadm.NewClient(direct).ListTopicsWithInternal(ctx)
-	if err != nil || !details.Has(logTopic) || details.Has("out") {
+	if err != nil || !details.Has(ours) || details.Has("out") {
 		t.Errorf("topics afterwards: %v, %v", details.Names(), err)
 	}
 
-	grown, err := adm.CreatePartitions(ctx, 1, logTopic, "in")
+	grown, err := adm.CreatePartitions(ctx, 1, ours, "in")
 	if err != nil {
 		t.Fatal(err)
 	}
-	check("grow the log topic", grown[logTopic].Err, kerr.TopicAuthorizationFailed)
+	check("grow our topic", grown[ours].Err, kerr.TopicAuthorizationFailed)
 	check("grow another topic", grown["in"].Err, nil)
 
 	offsets := kadm.Offsets{}
-	offsets.AddOffset(logTopic, 0, 1, -1)
+	offsets.AddOffset(ours, 0, 1, -1)
 	offsets.AddOffset("in", 0, 0, -1)
 	cut, err := adm.DeleteRecords(ctx, offsets)
 	if err != nil {
 		t.Fatal(err)
 	}
-	logCut, _ := cut.Lookup(logTopic, 0)
+	logCut, _ := cut.Lookup(ours, 0)
 	inCut, _ := cut.Lookup("in", 0)
-	check("delete records of the log", logCut.Err, kerr.TopicAuthorizationFailed)
+	check("delete records of our topic", logCut.Err, kerr.TopicAuthorizationFailed)
 	check("delete other records", inCut.Err, nil)
 
-	altered, err := adm.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "cleanup.policy", Value: kmsg.StringPtr("delete")}}, logTopic, "in")
+	altered, err := adm.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "cleanup.policy", Value: kmsg.StringPtr("delete")}}, ours, "in")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range altered {
-		if a.Name == logTopic {
-			check("alter the log topic", a.Err, kerr.TopicAuthorizationFailed)
-			if a.ErrMessage != logTopicText {
+		if a.Name == ours {
+			check("alter our topic", a.Err, kerr.TopicAuthorizationFailed)
+			if a.ErrMessage != text {
 				t.Errorf("text %q", a.ErrMessage)
 			}
 		} else {
@@ -90,15 +96,15 @@ func TestTheLogTopicIsReadOnly(t *testing.T) {
 	}
 
 	// Reading is free.
-	reader := client(t, g, kgo.ConsumeTopics(logTopic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	reader := client(t, g, kgo.ConsumeTopics(ours), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	fs := reader.PollFetches(ctx)
 	if err := fs.Err0(); err != nil || fs.NumRecords() != 1 {
-		t.Errorf("reading the log: %d records, %v", fs.NumRecords(), err)
+		t.Errorf("reading our topic: %d records, %v", fs.NumRecords(), err)
 	}
 }
 
 // Every version of Produce, by name and by id, alone and among others.
-func TestProduceToTheLogTopicIsRefusedInEveryVersion(t *testing.T) {
+func TestProduceToOwnTopicsIsRefusedInEveryVersion(t *testing.T) {
 	k := cluster(t)
 	g, _ := start(t, newService(), k.ListenAddrs())
 	meta := ask[*kmsg.MetadataResponse](t, raw(t, g.Addr().String()), 12, kmsg.NewPtrMetadataRequest())
@@ -110,8 +116,9 @@ func TestProduceToTheLogTopicIsRefusedInEveryVersion(t *testing.T) {
 		}
 	}
 	cl := raw(t, brokerAddr(t, g, leaders["in/0"]))
-	for version := int16(3); version <= 13; version++ {
-		req := produceRequest(version, "in", logTopic)
+	refused := func(version int16, ours ...string) {
+		t.Helper()
+		req := produceRequest(version, append([]string{"in"}, ours...)...)
 		req.TransactionID = nil
 		for i := range req.Topics {
 			topic := &req.Topics[i]
@@ -120,19 +127,29 @@ func TestProduceToTheLogTopicIsRefusedInEveryVersion(t *testing.T) {
 			topic.Partitions[0].Records = nil
 		}
 		r := ask[*kmsg.ProduceResponse](t, cl, version, req)
-		var log *kmsg.ProduceResponseTopic
-		for i := range r.Topics {
-			if r.Topics[i].Topic == logTopic || version >= 13 && r.Topics[i].TopicID == ids[logTopic] {
-				log = &r.Topics[i]
-			}
-		}
-		if len(r.Topics) != 2 || log == nil {
+		if len(r.Topics) != 1+len(ours) {
 			t.Fatalf("v%d: %+v", version, r.Topics)
 		}
-		if p := log.Partitions[0]; p.ErrorCode != 29 {
-			t.Errorf("v%d: error %d", version, p.ErrorCode)
+		for _, name := range ours {
+			var found *kmsg.ProduceResponseTopic
+			for i := range r.Topics {
+				if r.Topics[i].Topic == name || version >= 13 && r.Topics[i].TopicID == ids[name] {
+					found = &r.Topics[i]
+				}
+			}
+			if found == nil {
+				t.Fatalf("v%d: %s is not in %+v", version, name, r.Topics)
+			}
+			if p := found.Partitions[0]; p.ErrorCode != 29 {
+				t.Errorf("v%d: %s: error %d", version, name, p.ErrorCode)
+			}
 		}
 	}
+	for version := int16(3); version <= 12; version++ {
+		refused(version, logTopic, descriptionTopic)
+	}
+	refused(13, logTopic) // kfake dies of two ids in one request that it doesn't know
+	refused(13, descriptionTopic)
 }
 
 func TestTransactionsOfTheCoordinatorAreNotTaken(t *testing.T) {

@@ -1,17 +1,77 @@
 package gateway
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// The log topic is the coordinator's memory. Clients may read it; what would change it is refused here, as a broker
-// refuses a client that lacks the right. (What a client does at the cluster itself is a matter of its ACLs.)
+// The log topic, and the topic of topology descriptions where there is one, are the coordinator's memory. Clients may read them; what would
+// change them is refused here, as a broker refuses a client that lacks the right. (What a client does at the cluster itself is a
+// matter of its ACLs.)
 
-// logTopicText is the error message where the schema has one.
-const logTopicText = "This is the record log of streamkeeper. It can be read; changes to it are made at the cluster itself, not through streamkeeper."
+// logTopicText and descriptionTopicText are the error messages where the schema has one.
+const (
+	logTopicText         = "This is the record log of streamkeeper. It can be read; changes to it are made at the cluster itself, not through streamkeeper."
+	descriptionTopicText = "These are the topology descriptions of streamkeeper. They can be read; changes to the topic are made at the cluster itself, not through streamkeeper."
+)
+
+// ownTopic is one of the coordinator's topics.
+type ownTopic struct {
+	name, text string
+	// What stands for it in a request that must not reach it, as long as its name and its id. No topic has them: slashes and colons are illegal in
+	// names, and the first bit pattern of a version 4 UUID is wrong.
+	blankName []byte
+	blankID   [16]byte
+
+	id atomic.Pointer[[16]byte] // once it is known
+}
+
+// ownTopics are all of them, the log first.
+type ownTopics []*ownTopic
+
+func newOwnTopics(logTopic, descriptionTopic string) ownTopics {
+	own := ownTopics{{name: logTopic, text: logTopicText, blankName: bytes.Repeat([]byte{'/'}, len(logTopic)),
+		blankID: [16]byte{'s', 't', 'r', 'e', 'a', 'm', 'k', 'e', 'e', 'p', 'e', 'r', '/', '/', '/', '/'}}}
+	if descriptionTopic != "" {
+		own = append(own, &ownTopic{name: descriptionTopic, text: descriptionTopicText, blankName: bytes.Repeat([]byte{':'}, len(descriptionTopic)),
+			blankID: [16]byte{'s', 't', 'r', 'e', 'a', 'm', 'k', 'e', 'e', 'p', 'e', 'r', ':', ':', ':', ':'}})
+	}
+	return own
+}
+
+// topicID is zero until it is known.
+func (t *ownTopic) topicID() [16]byte {
+	if id := t.id.Load(); id != nil {
+		return *id
+	}
+	return [16]byte{}
+}
+
+// find returns the topic of that name or, where it is known, id; nil if it is none of ours.
+func (o ownTopics) find(name *string, id [16]byte) *ownTopic {
+	for _, t := range o {
+		if name != nil && *name == t.name || id != [16]byte{} && t.topicID() == id {
+			return t
+		}
+	}
+	return nil
+}
+
+func (o ownTopics) named(name string) *ownTopic { return o.find(&name, [16]byte{}) }
+
+// identified says that the ids of all of them are known.
+func (o ownTopics) identified() bool {
+	for _, t := range o {
+		if t.topicID() == [16]byte{} {
+			return false
+		}
+	}
+	return true
+}
 
 // isLogTransaction says that a transactional id is the coordinator's own, `<log topic>-<partition>`: a client that
 // initialised it would fence the shard's owner.
@@ -26,25 +86,25 @@ func (g *Gateway) isLogTransaction(id string) bool {
 
 func planDeleteTopics(c *conn, rq *request) (plan, error) {
 	req := rq.msg.(*kmsg.DeleteTopicsRequest)
-	name, id := c.g.service.LogTopic(), c.g.logTopicID()
+	own := c.g.own
 	answer := req.ResponseKind().(*kmsg.DeleteTopicsResponse)
-	refuse := func(topic *string, id [16]byte) {
+	refuse := func(ours *ownTopic, topic *string, id [16]byte) {
 		t := kmsg.NewDeleteTopicsResponseTopic()
-		t.Topic, t.TopicID, t.ErrorCode, t.ErrorMessage = topic, id, topicDenied.Code, kmsg.StringPtr(logTopicText)
+		t.Topic, t.TopicID, t.ErrorCode, t.ErrorMessage = topic, id, topicDenied.Code, kmsg.StringPtr(ours.text)
 		answer.Topics = append(answer.Topics, t)
 	}
 	up := *req
 	up.TopicNames, up.Topics = nil, nil
 	for _, t := range req.TopicNames {
-		if t == name {
-			refuse(&t, [16]byte{})
+		if ours := own.named(t); ours != nil {
+			refuse(ours, &t, [16]byte{})
 		} else {
 			up.TopicNames = append(up.TopicNames, t)
 		}
 	}
 	for _, t := range req.Topics {
-		if t.Topic != nil && *t.Topic == name || id != [16]byte{} && t.TopicID == id {
-			refuse(t.Topic, t.TopicID)
+		if ours := own.find(t.Topic, t.TopicID); ours != nil {
+			refuse(ours, t.Topic, t.TopicID)
 		} else {
 			up.Topics = append(up.Topics, t)
 		}
@@ -65,7 +125,7 @@ func planDeleteRecords(c *conn, rq *request) (plan, error) {
 	up := *req
 	up.Topics = nil
 	for _, t := range req.Topics {
-		if t.Topic != c.g.service.LogTopic() {
+		if c.g.own.named(t.Topic) == nil {
 			up.Topics = append(up.Topics, t)
 			continue
 		}
@@ -94,12 +154,13 @@ func planCreatePartitions(c *conn, rq *request) (plan, error) {
 	up := *req
 	up.Topics = nil
 	for _, t := range req.Topics {
-		if t.Topic != c.g.service.LogTopic() {
+		ours := c.g.own.named(t.Topic)
+		if ours == nil {
 			up.Topics = append(up.Topics, t)
 			continue
 		}
 		rt := kmsg.NewCreatePartitionsResponseTopic()
-		rt.Topic, rt.ErrorCode, rt.ErrorMessage = t.Topic, topicDenied.Code, kmsg.StringPtr(logTopicText)
+		rt.Topic, rt.ErrorCode, rt.ErrorMessage = t.Topic, topicDenied.Code, kmsg.StringPtr(ours.text)
 		answer.Topics = append(answer.Topics, rt)
 	}
 	if len(answer.Topics) == 0 {
@@ -114,8 +175,10 @@ func planCreatePartitions(c *conn, rq *request) (plan, error) {
 
 // alterRefused says why a config resource can't be altered through the gateway; code 0: it can.
 func (g *Gateway) alterRefused(t kmsg.ConfigResourceType, name string) (code int16, text *string) {
-	if t == kmsg.ConfigResourceTypeTopic && name == g.service.LogTopic() {
-		return topicDenied.Code, kmsg.StringPtr(logTopicText)
+	if t == kmsg.ConfigResourceTypeTopic {
+		if ours := g.own.named(name); ours != nil {
+			return topicDenied.Code, kmsg.StringPtr(ours.text)
+		}
 	}
 	if g.isOwnNode(t, name) {
 		return invalidRequest.Code, kmsg.StringPtr("Node " + name + " is streamkeeper, which has no broker configs.")
@@ -253,9 +316,9 @@ func (g *Gateway) txnCode(id string, topics int, topic func(int) string) func(st
 		return func(string) int16 { return transactionalIDDenied.Code }
 	}
 	for i := range topics {
-		if topic(i) == g.service.LogTopic() {
+		if g.own.named(topic(i)) != nil {
 			return func(t string) int16 {
-				if t == g.service.LogTopic() {
+				if g.own.named(t) != nil {
 					return topicDenied.Code
 				}
 				return notAttempted.Code
