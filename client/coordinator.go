@@ -183,6 +183,7 @@ func (a *asking) send(node Node, groups []string, failures, odd int) {
 	// Not a retriable one: kgo would go on asking a node that is gone, where we look for its successor.
 	resp, err := a.cl.Broker(int(node.ID)).Request(a.ctx, req)
 	if err != nil {
+		unreached(a.cl, err)
 		if err = unsupported(a.ctx, a.cl, node, req, err); !passing(err) {
 			odd++
 		}

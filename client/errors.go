@@ -61,6 +61,15 @@ func passing(err error) bool {
 	return kgo.IsRetryableBrokerErr(err) || errors.As(err, &op) || errors.As(err, &first) || errors.Is(err, context.DeadlineExceeded)
 }
 
+// unreached looks for the addresses of all nodes anew where one could not be connected to: kgo goes on with the address that it
+// learned, which may be one that a process that is gone lent the node. streamkeeper's replicas each list the brokers at ports of their own.
+func unreached(cl *kgo.Client, err error) {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		cl.ForceMetadataRefresh()
+	}
+}
+
 // unsupported says in the protocol's words that a node can't do what was asked: kgo has no error for that which can be told
 // from others, so the node is asked for the versions it has. It returns err where that is not the reason.
 func unsupported(ctx context.Context, cl *kgo.Client, node Node, req kmsg.Request, err error) error {

@@ -37,6 +37,7 @@ func (k kafkaNetwork) coordinator(ctx context.Context, group string) (Node, erro
 func (k kafkaNetwork) request(ctx context.Context, node Node, req kmsg.Request) (kmsg.Response, error) {
 	resp, err := k.cl.Broker(int(node.ID)).Request(ctx, req)
 	if err != nil {
+		unreached(k.cl, err)
 		return nil, unsupported(ctx, k.cl, node, req, err)
 	}
 	return resp, nil
