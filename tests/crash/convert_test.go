@@ -116,7 +116,8 @@ func (w *world) consume(group string) *consumer {
 		seeds = append(seeds, k.Bootstrap())
 	}
 	cl, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(input), kgo.MetadataMinAge(100*time.Millisecond), kgo.MetadataMaxAge(time.Second),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit())
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(),
+		kgo.RetryBackoffFn(func(int) time.Duration { return 200 * time.Millisecond })) // its own grows to seconds
 	if err != nil {
 		w.t.Fatal(err)
 	}
