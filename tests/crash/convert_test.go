@@ -27,6 +27,7 @@ var committedAt = map[int32]int64{0: 3, 1: 5}
 // A conversion, killed at each of its points. A classic consumer goes on where the application was; or the application comes back, and
 // goes on where it was, as long as the group is not the cluster's yet.
 func TestKilledInAConversion(t *testing.T) {
+	notShort(t)
 	t.Parallel()
 	for _, replicas := range []int{1, 2} {
 		for _, next := range []string{"the consumer goes on", "the application comes back"} {

@@ -111,6 +111,7 @@ func (w *world) delete(group string) {
 // Each operation, killed at each of its points, by a replica that comes back and by one whose place another takes. Whatever was under way,
 // the group converges: its member's description is stored in the end, or the group goes, and never before its description.
 func TestKilledAtEachStep(t *testing.T) {
+	notShort(t)
 	t.Parallel()
 	for _, replicas := range []int{1, 2} {
 		for _, op := range operations {

@@ -41,6 +41,7 @@ func (s *spans) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 // The life of a description as its service sees it: it is put, got and deleted, once each, and every request names the span of the call, so
 // that a service that is traced shows up below it.
 func TestTheServiceOfTheHTTPPluginIsAskedWithTheTraceContext(t *testing.T) {
+	notShort(t)
 	collected := &spans{byID: map[string]*tracev1.Span{}}
 	server := httptest.NewServer(collected)
 	defer server.Close()

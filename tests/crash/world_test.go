@@ -32,6 +32,13 @@ func TestMain(m *testing.M) {
 	os.Exit(kafkatest.Main(m))
 }
 
+func notShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short, and this builds streamkeeper and waits for processes that are killed and started again")
+	}
+}
+
 const (
 	// settled is how long anything may take to come right after a death: a session of the ownership group, a start of a process,
 	// and the clients' own back-offs, on a machine that is busy.
