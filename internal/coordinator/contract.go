@@ -2,8 +2,11 @@ package coordinator
 
 import (
 	"context"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/shard/groupconfig"
 )
 
 // Caller says who asks: what the request header and the connection tell.
@@ -62,4 +65,16 @@ type Service interface {
 	OffsetDelete(ctx context.Context, c Caller, r *kmsg.OffsetDeleteRequest) *kmsg.OffsetDeleteResponse
 	DeleteGroups(ctx context.Context, c Caller, r *kmsg.DeleteGroupsRequest) *kmsg.DeleteGroupsResponse
 	ListGroups(ctx context.Context, c Caller, r *kmsg.ListGroupsRequest) *kmsg.ListGroupsResponse
+
+	// DescribeConfigs, IncrementalAlterConfigs and AlterConfigs answer for GROUP resources with names of streams groups
+	// (groupconfig.Prefix) alone, whoever owns the group: it needs not exist. ListConfigResources lists the groups for which such a name is
+	// configured, of all shards.
+	DescribeConfigs(ctx context.Context, c Caller, r *kmsg.DescribeConfigsRequest) *kmsg.DescribeConfigsResponse
+	IncrementalAlterConfigs(ctx context.Context, c Caller, r *kmsg.IncrementalAlterConfigsRequest) *kmsg.IncrementalAlterConfigsResponse
+	AlterConfigs(ctx context.Context, c Caller, r *kmsg.AlterConfigsRequest) *kmsg.AlterConfigsResponse
+	ListConfigResources(ctx context.Context, c Caller, r *kmsg.ListConfigResourcesRequest) *kmsg.ListConfigResourcesResponse
 }
+
+// IsStreamsConfig says that a name that can be configured for a group is about streams groups: it is configured here, all others at
+// the cluster.
+func IsStreamsConfig(name string) bool { return strings.HasPrefix(name, groupconfig.Prefix) }

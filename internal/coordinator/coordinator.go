@@ -9,13 +9,16 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/shard"
+	"streamkeeper/shard/groupconfig"
 	"streamkeeper/shard/offsets"
+	"streamkeeper/shard/streams"
 )
 
 // Shards is what the coordinator needs of the shards of this replica and of the log; *shard.Host is one.
 type Shards interface {
-	// Partition is the shard of a group.
+	// Partition is the shard of a group; Partitions is how many there are.
 	Partition(group string) int32
+	Partitions() int32
 	// Owns says that this replica serves the shard; Owner whom the log names as its owner.
 	Owns(p int32) bool
 	Owner(p int32) (eventlog.Owner, bool)
@@ -31,6 +34,13 @@ type Shards interface {
 	DeleteOffsets(ctx context.Context, req *kmsg.OffsetDeleteRequest, judge func(topic string, partition int32) int16) (*kmsg.OffsetDeleteResponse, error)
 	DeleteGroup(ctx context.Context, group string) error
 	List(ctx context.Context) ([]shard.Listed, error)
+
+	// AlterConfig changes what is configured for a group; GroupConfig and GroupsWithConfig read it, as far as this replica has read the log.
+	AlterConfig(ctx context.Context, group string, validateOnly bool, alter func(*groupconfig.Broker, map[string]string) (map[string]string, *streams.Error)) error
+	GroupConfig(group string) (map[string]string, error)
+	GroupsWithConfig(p int32, f func(group string)) error
+	// Groups are the settings of streams groups.
+	Groups() *groupconfig.Broker
 }
 
 // Config configures a Coordinator.
@@ -53,6 +63,8 @@ type Config struct {
 	Foreign ForeignGroups
 	// Creator creates internal topics of groups; nil: they are left to somebody else.
 	Creator TopicCreator
+	// Peers sends requests to other replicas; nil: there are none. Close closes it.
+	Peers Peers
 	// Descriptions keeps topology descriptions; nil: none are kept, and members never asked.
 	Descriptions *Descriptions
 	// Conversions makes classic groups of empty streams groups that classic members join; nil: such joins are refused.
@@ -114,6 +126,9 @@ func New(cfg Config) *Coordinator {
 func (c *Coordinator) Close() {
 	c.creation.close()
 	c.conversions.close()
+	if c.cfg.Peers != nil {
+		c.cfg.Peers.Close()
+	}
 	if c.descriptions == nil {
 		return
 	}

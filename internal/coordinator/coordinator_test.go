@@ -16,6 +16,7 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/shard"
+	"streamkeeper/shard/groupconfig"
 	"streamkeeper/shard/offsets"
 	"streamkeeper/shard/streams"
 )
@@ -38,6 +39,7 @@ type fakeShards struct {
 	statuses []kmsg.StreamsGroupHeartbeatResponseStatus // the statuses that come with them
 	interval time.Duration                              // of heartbeats; 5 s where 0
 	wants    bool                                       // a description, at topology epoch 0
+	configs  map[string]map[string]string
 	busy     atomic.Int32
 	most     atomic.Int32
 
@@ -53,7 +55,7 @@ type explained struct {
 
 func newFakeShards() *fakeShards {
 	return &fakeShards{owned: map[int32]bool{}, owners: map[int32]eventlog.Owner{}, known: map[string]bool{},
-		reached: map[string]bool{}, err: map[string]error{}}
+		reached: map[string]bool{}, err: map[string]error{}, configs: map[string]map[string]string{}}
 }
 
 func (s *fakeShards) call(format string, args ...any) {
@@ -333,4 +335,38 @@ func TestNodesAreThoseOfTheLastDayAndOurselves(t *testing.T) {
 	if w.Node() != want[0] || w.LogTopic() != "__streams_groups" {
 		t.Error("node or log topic")
 	}
+}
+
+func (s *fakeShards) Partitions() int32           { return 10 }
+func (s *fakeShards) Groups() *groupconfig.Broker { return groupconfig.Default() }
+func (s *fakeShards) AlterConfig(ctx context.Context, group string, validateOnly bool, alter func(*groupconfig.Broker, map[string]string) (map[string]string, *streams.Error)) error {
+	s.call("alter %s", group)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.err[group]; err != nil {
+		return err
+	}
+	next, refused := alter(groupconfig.Default(), s.configs[group])
+	if refused != nil {
+		return refused
+	}
+	if !validateOnly {
+		s.configs[group] = next
+	}
+	return nil
+}
+func (s *fakeShards) GroupConfig(group string) (map[string]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.configs[group], s.failing
+}
+func (s *fakeShards) GroupsWithConfig(p int32, f func(string)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for group, configs := range s.configs {
+		if s.Partition(group) == p && len(configs) > 0 {
+			f(group)
+		}
+	}
+	return s.failing
 }

@@ -14,6 +14,8 @@
 //	                                  cluster; what a failure or a crash leaves; the cluster's side
 //	explain.go explain_description.go   why a group is in its state, and why its description is not there
 //	creation.go creation_failures.go creation_request.go   internal topics made for groups; what failed and how it is told; CreateTopics
+//	configs.go configs_alter.go peers.go   what is configured for groups: read here, changed by the owner of the shard, which may
+//	                                  be another replica
 //	fanout.go                         several groups of one request at a time
 //	topics.go topics_fetch.go topics_pins.go   what is known of the cluster's topics
 //	topics_gone.go                    which topics certainly were deleted

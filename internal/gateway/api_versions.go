@@ -77,6 +77,7 @@ func checkApiVersions(req *kmsg.ApiVersionsRequest, clusterID *string, node int3
 //	               the cluster has it; without it clients use names
 //	42             up to 3 where the cluster has 2: version 3 only adds an error message
 //	16             up to 5 where the cluster has 4: the types filter is applied here, to a list without types
+//	74             up to 1 whatever the cluster has: groups with a configuration are listed here
 //	others         as the cluster has them; those that are decoded at most as far as they can be
 //	unknown keys   dropped, as their headers can't be read
 func offered(up *versions, own, descriptions bool) []kmsg.ApiVersionsResponseApiKey {
@@ -87,6 +88,8 @@ func offered(up *versions, own, descriptions bool) []kmsg.ApiVersionsResponseApi
 			v.min, v.max, v.known = o.min, o.max, true
 		} else if key == streamsTopologyUpdate && descriptions {
 			v.min, v.max, v.known = topologyUpdate.min, topologyUpdate.max, true
+		} else if key == listConfigResources {
+			v.max, v.known = listConfigResourcesMax, true
 		} else if !v.known || !wire.Known(key) || key == streamsTopologyUpdate {
 			continue
 		} else {
@@ -114,6 +117,8 @@ func raised(key, most int16) int16 {
 		return 3
 	case key == listGroups && most == 4:
 		return 5
+	case key == listConfigResources:
+		return listConfigResourcesMax
 	}
 	return most
 }

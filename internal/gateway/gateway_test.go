@@ -54,10 +54,11 @@ type service struct {
 	// describes says that topology descriptions are kept; pushes are those that came.
 	describes bool
 	pushes    []*kmsg.StreamsGroupTopologyDescriptionUpdateRequest
+	configs   groupConfigs
 }
 
 func newService() *service {
-	return &service{verdicts: map[string]coordinator.Verdict{}, commits: map[string]int64{}}
+	return &service{verdicts: map[string]coordinator.Verdict{}, commits: map[string]int64{}, configs: groupConfigs{}}
 }
 
 func (s *service) set(group string, v coordinator.Verdict) *service {

@@ -41,6 +41,7 @@ const (
 	listTransactions        = int16(66)
 	consumerGroupHeartbeat  = int16(68)
 	consumerGroupDescribe   = int16(69)
+	listConfigResources     = int16(74)
 	describeTopicPartitions = int16(75)
 	shareGroupHeartbeat     = int16(76)
 	shareGroupDescribe      = int16(77)
@@ -53,6 +54,7 @@ const (
 
 // Errors that the gateway answers with itself.
 var (
+	unknownServerError     = kerr.UnknownServerError                 // -1
 	coordinatorLoading     = kerr.CoordinatorLoadInProgress          // 14
 	coordinatorUnavailable = kerr.CoordinatorNotAvailable            // 15
 	notCoordinator         = kerr.NotCoordinator                     // 16

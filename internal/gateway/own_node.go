@@ -34,29 +34,3 @@ func planDescribeLogDirs(c *conn, rq *request) (plan, error) {
 func (g *Gateway) isOwnNode(t kmsg.ConfigResourceType, name string) bool {
 	return (t == kmsg.ConfigResourceTypeBroker || t == kmsg.ConfigResourceTypeBrokerLogger) && name == strconv.Itoa(int(g.self.id))
 }
-
-// planDescribeConfigs: the own node has no configs. A broker asked for them refuses ("Unexpected broker id"), and
-// kafka-configs fails altogether.
-func planDescribeConfigs(c *conn, rq *request) (plan, error) {
-	req := rq.msg.(*kmsg.DescribeConfigsRequest)
-	answer := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
-	up := *req
-	up.Resources = nil
-	for _, r := range req.Resources {
-		if !c.g.isOwnNode(r.ResourceType, r.ResourceName) {
-			up.Resources = append(up.Resources, r)
-			continue
-		}
-		own := kmsg.NewDescribeConfigsResponseResource()
-		own.ResourceType, own.ResourceName = r.ResourceType, r.ResourceName
-		answer.Resources = append(answer.Resources, own)
-	}
-	if len(answer.Resources) == 0 {
-		return forward(), nil
-	}
-	return plan{merge: func(up, _ kmsg.Response) kmsg.Response {
-		into := up.(*kmsg.DescribeConfigsResponse)
-		into.Resources = append(into.Resources, answer.Resources...)
-		return into
-	}}.split(false, answer, nil, len(up.Resources) > 0, &up), nil
-}

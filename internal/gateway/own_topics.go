@@ -173,69 +173,6 @@ func planCreatePartitions(c *conn, rq *request) (plan, error) {
 	}}.split(false, answer, nil, len(up.Topics) > 0, &up), nil
 }
 
-// alterRefused says why a config resource can't be altered through the gateway; code 0: it can.
-func (g *Gateway) alterRefused(t kmsg.ConfigResourceType, name string) (code int16, text *string) {
-	if t == kmsg.ConfigResourceTypeTopic {
-		if ours := g.own.named(name); ours != nil {
-			return topicDenied.Code, kmsg.StringPtr(ours.text)
-		}
-	}
-	if g.isOwnNode(t, name) {
-		return invalidRequest.Code, kmsg.StringPtr("Node " + name + " is streamkeeper, which has no broker configs.")
-	}
-	return 0, nil
-}
-
-func planAlterConfigs(c *conn, rq *request) (plan, error) {
-	req := rq.msg.(*kmsg.AlterConfigsRequest)
-	answer := req.ResponseKind().(*kmsg.AlterConfigsResponse)
-	up := *req
-	up.Resources = nil
-	for _, r := range req.Resources {
-		code, text := c.g.alterRefused(r.ResourceType, r.ResourceName)
-		if code == 0 {
-			up.Resources = append(up.Resources, r)
-			continue
-		}
-		own := kmsg.NewAlterConfigsResponseResource()
-		own.ResourceType, own.ResourceName, own.ErrorCode, own.ErrorMessage = r.ResourceType, r.ResourceName, code, text
-		answer.Resources = append(answer.Resources, own)
-	}
-	if len(answer.Resources) == 0 {
-		return forward(), nil
-	}
-	return plan{merge: func(up, _ kmsg.Response) kmsg.Response {
-		into := up.(*kmsg.AlterConfigsResponse)
-		into.Resources = append(into.Resources, answer.Resources...)
-		return into
-	}}.split(false, answer, nil, len(up.Resources) > 0, &up), nil
-}
-
-func planIncrementalAlterConfigs(c *conn, rq *request) (plan, error) {
-	req := rq.msg.(*kmsg.IncrementalAlterConfigsRequest)
-	answer := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
-	up := *req
-	up.Resources = nil
-	for _, r := range req.Resources {
-		code, text := c.g.alterRefused(r.ResourceType, r.ResourceName)
-		if code == 0 {
-			up.Resources = append(up.Resources, r)
-			continue
-		}
-		own := kmsg.NewIncrementalAlterConfigsResponseResource()
-		own.ResourceType, own.ResourceName, own.ErrorCode, own.ErrorMessage = r.ResourceType, r.ResourceName, code, text
-		answer.Resources = append(answer.Resources, own)
-	}
-	if len(answer.Resources) == 0 {
-		return forward(), nil
-	}
-	return plan{merge: func(up, _ kmsg.Response) kmsg.Response {
-		into := up.(*kmsg.IncrementalAlterConfigsResponse)
-		into.Resources = append(into.Resources, answer.Resources...)
-		return into
-	}}.split(false, answer, nil, len(up.Resources) > 0, &up), nil
-}
-
 func planInitProducerID(c *conn, rq *request) (plan, error) {
 	req := rq.msg.(*kmsg.InitProducerIDRequest)
 	if req.TransactionalID == nil || !c.g.isLogTransaction(*req.TransactionalID) {

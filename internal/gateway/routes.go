@@ -79,17 +79,20 @@ func init() {
 		listGroups:       {plan: planListGroups},
 		listTransactions: {plan: planListTransactions},
 		describeLogDirs:  {plan: planDescribeLogDirs},
-		describeConfigs:  {plan: planDescribeConfigs},
+
+		// Configurations: of the own node, of the log topic, of groups.
+		describeConfigs:         {plan: planDescribeConfigs},
+		alterConfigs:            {plan: planAlter},
+		incrementalAlterConfigs: {plan: planAlter},
+		listConfigResources:     {plan: planListConfigResources},
 
 		// Writes to the log topic.
-		deleteTopics:            {plan: planDeleteTopics},
-		deleteRecords:           {plan: planDeleteRecords},
-		createPartitions:        {plan: planCreatePartitions},
-		alterConfigs:            {plan: planAlterConfigs},
-		incrementalAlterConfigs: {plan: planIncrementalAlterConfigs},
-		initProducerID:          {plan: planInitProducerID},
-		addPartitionsToTxn:      {plan: planAddPartitionsToTxn},
-		endTxn:                  {plan: planEndTxn},
+		deleteTopics:       {plan: planDeleteTopics},
+		deleteRecords:      {plan: planDeleteRecords},
+		createPartitions:   {plan: planCreatePartitions},
+		initProducerID:     {plan: planInitProducerID},
+		addPartitionsToTxn: {plan: planAddPartitionsToTxn},
+		endTxn:             {plan: planEndTxn},
 	} {
 		routes[key] = r
 	}

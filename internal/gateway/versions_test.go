@@ -82,7 +82,7 @@ func rangesOf(list []kmsg.ApiVersionsResponseApiKey) map[int16]string {
 // Captured: a 3.9 broker, a 4.2 one, and a 4.4 one with the streams protocol switched off.
 func TestVersionsOfRealBrokersAreMerged(t *testing.T) {
 	changed := map[string]map[int16]string{ // what differs from the broker's own answer
-		"testdata/wire-old-3.9-plain.jsonl.gz":        {18: "0-5", 42: "0-3", 88: "0-1", 89: "0-1"},
+		"testdata/wire-old-3.9-plain.jsonl.gz":        {18: "0-5", 42: "0-3", 74: "0-1", 88: "0-1", 89: "0-1"},
 		"testdata/wire-old-4.2-plain.jsonl.gz":        {18: "0-5", 42: "0-3", 88: "0-1", 89: "0-1"},
 		"testdata/wire-old-4.4-protocol-off.jsonl.gz": {93: ""},
 	}

@@ -29,13 +29,13 @@ type Synonym struct {
 }
 
 // Describe describes a configuration (ConfigHelper of Kafka 4.4): what is configured, and what could be. wanted are the names that are
-// asked for; nil: all.
+// asked for; none: all.
 func (b *Broker) Describe(configs map[string]string, wanted []string) []Entry {
 	var entries []Entry
 	for i := range definitions {
 		d := &definitions[i]
 		text, configured := configs[d.name]
-		if d.hidden && !configured || wanted != nil && !slices.Contains(wanted, d.name) {
+		if d.hidden && !configured || len(wanted) > 0 && !slices.Contains(wanted, d.name) {
 			continue
 		}
 		entries = append(entries, b.describe(d, text, configured))

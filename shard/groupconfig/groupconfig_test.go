@@ -143,8 +143,11 @@ func TestDescribe(t *testing.T) {
 	if got := names(b.Describe(nil, nil)); !reflect.DeepEqual(got, all) {
 		t.Errorf("all names: %q", got)
 	}
-	if got := b.Describe(nil, []string{}); len(got) != 0 {
-		t.Errorf("no names: %+v", got)
+	if got := names(b.Describe(nil, []string{})); !reflect.DeepEqual(got, all) {
+		t.Errorf("no names: %q", got)
+	}
+	if got := b.Describe(nil, []string{"unknown"}); len(got) != 0 {
+		t.Errorf("an unknown name: %+v", got)
 	}
 	configs := mapOf("streams.session.timeout.ms= 060000", "streams.assignor.offload.enable=FALSE")
 	got := b.Describe(configs, []string{"streams.session.timeout.ms", "streams.assignor.offload.enable", "streams.assignor.name", "unknown"})

@@ -12,6 +12,7 @@
 //	story_test.go     an application's life: second instance, stop, kill, coordinator killed under load
 //	tools_test.go     kafka-streams-groups prints what it prints before Kafka
 //	convert_test.go   a plain consumer takes over the group of an application that has stopped
+//	configs_test.go   configurations of groups, as requests and through kafka-configs
 //	dumplog_test.go   kafka-dump-log reads the record log
 //	replicas_test.go  two replicas: sharing, leading clients, takeover, a replica that was paused
 //	stateful_test.go  repartition topics, stores, a windowed join: internal topics made, state restored, all deleted
