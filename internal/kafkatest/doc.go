@@ -25,7 +25,7 @@
 //	cluster.go    brokers: start, stop, kill, restart
 //	properties.go a broker's server.properties
 //	bootstrap.go  "some Kafka": $KAFKA_BOOTSTRAP, Docker, or a JVM broker
-//	tools.go      Kafka's command line tools
+//	tools.go      Kafka's command line tools; toolsession.go: many calls in one JVM
 //	app.go        the Streams applications of tests/jvm
 //	host.go       many instances of them in one JVM
 //	keeper.go     streamkeeper as a process

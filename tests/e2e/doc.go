@@ -11,6 +11,7 @@
 //	world_test.go     the worlds, and the clusters they share
 //	story_test.go     an application's life: second instance, stop, kill, coordinator killed under load
 //	tools_test.go     kafka-streams-groups prints what it prints before Kafka
+//	offsets_test.go   offsets reset and deleted with kafka-streams-groups; those of a deleted topic
 //	convert_test.go   a plain consumer takes over the group of an application that has stopped
 //	configs_test.go   configurations of groups, as requests and through kafka-configs
 //	dumplog_test.go   kafka-dump-log reads the record log
