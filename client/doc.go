@@ -20,6 +20,7 @@
 //	describe.go        StreamsGroupDescribe (89)
 //	description.go     what a group is, and its reading from the wire
 //	explain.go         why a group is in its state, from its description alone
+//	running.go         who runs which task
 //	status.go          topology descriptions as kafka-streams-groups prints them
 //	list.go            ListGroups (16) on every node
 //	delete.go          DeleteGroups (42)

@@ -18,6 +18,7 @@
 //	limits.go    where drawing stops
 //	text.go      the text of kafka-streams-groups --describe --topology
 //	json.go      JSON, both ways
+//	diff.go      what changed from one description to another
 //	picture.go   the drawing that DOT, Mermaid and SVG share: clusters, boxes, arrows
 //	label.go     names made fit to be drawn
 //	dot.go       Graphviz

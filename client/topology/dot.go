@@ -8,11 +8,12 @@ import (
 
 // writeDOT writes the picture for Graphviz. Boxes are named by their number, so nothing depends on names being unique;
 // names are only ever labels.
-func (d *Description) writeDOT(ctx context.Context, w *bufio.Writer) error {
+func (d *Description) writeDOT(ctx context.Context, w *bufio.Writer, notes Notes) error {
 	p, err := d.draw(ctx)
 	if err != nil {
 		return err
 	}
+	p.note(d, notes)
 	t := texter{Writer: w, pulse: pulse{ctx: ctx}}
 	t.put("digraph topology {\n",
 		"  graph [fontname=\"Helvetica\", compound=true];\n",
@@ -27,7 +28,11 @@ func (d *Description) writeDOT(ctx context.Context, w *bufio.Writer) error {
 		t.put(indent, fmt.Sprintf("b%d [label=\"%s\", %s];\n", i, label, dotStyle[b.kind]))
 	}
 	for i, c := range p.clusters {
-		t.put(fmt.Sprintf("  subgraph cluster_%d {\n    label=\"%s\"; style=rounded; color=\"#888888\";\n", i, dotText(c.title)))
+		label := dotText(c.title)
+		for _, n := range c.notes {
+			label += `\n` + dotText(n)
+		}
+		t.put(fmt.Sprintf("  subgraph cluster_%d {\n    label=\"%s\"; style=rounded; color=\"#888888\";\n", i, label))
 		for _, b := range c.boxes {
 			box("    ", b)
 		}

@@ -40,12 +40,23 @@ func ParseFormat(name string) (Format, error) {
 // Write writes the description in the format. The error is ErrTooLarge at a limit of the format, the writer's, or that of ctx,
 // which is looked at now and then: a large picture takes seconds. What was written before an error is incomplete.
 func (d *Description) Write(ctx context.Context, w io.Writer, f Format) error {
+	return d.WriteWithNotes(ctx, w, f, nil)
+}
+
+// WriteWithNotes is Write with notes on subtopologies. DOT and Mermaid have them; with the other formats they are an error.
+func (d *Description) WriteWithNotes(ctx context.Context, w io.Writer, f Format, notes Notes) error {
+	noted := func(write func(context.Context, *bufio.Writer, Notes) error) func(context.Context, *bufio.Writer) error {
+		return func(ctx context.Context, w *bufio.Writer) error { return write(ctx, w, notes) }
+	}
 	write := map[Format]func(context.Context, *bufio.Writer) error{
-		Text: d.writeText, JSON: d.writeJSON, DOT: d.writeDOT, Mermaid: d.writeMermaid, SVG: d.writeSVG,
+		Text: d.writeText, JSON: d.writeJSON, DOT: noted(d.writeDOT), Mermaid: noted(d.writeMermaid), SVG: d.writeSVG,
 	}[f]
-	if write == nil {
+	switch {
+	case write == nil:
 		_, err := ParseFormat(string(f))
 		return err
+	case len(notes) > 0 && f != DOT && f != Mermaid:
+		return fmt.Errorf("topology as %s has no notes", f)
 	}
 	b := bufio.NewWriter(&limited{w: w, left: outputBytesMax, format: f})
 	if err := write(ctx, b); err != nil {

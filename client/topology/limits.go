@@ -20,6 +20,9 @@ const (
 	svgBoxesMax  = 5_000
 	svgArrowsMax = 10_000
 
+	// notesMax bounds the notes of one subtopology in a drawing: more lines would hide what they stand above.
+	notesMax = 100
+
 	// labelRunesMax bounds a name in a drawing (not in text and JSON): longer than any legal name of Kafka (249), so only
 	// nonsense is cut, with an ellipsis, and can't make a drawing unreadable.
 	labelRunesMax = 300

@@ -11,11 +11,12 @@ import (
 const mermaidArrows = 500
 
 // writeMermaid writes the picture as a Mermaid flowchart. As in DOT, boxes are numbers and names are labels.
-func (d *Description) writeMermaid(ctx context.Context, w *bufio.Writer) error {
+func (d *Description) writeMermaid(ctx context.Context, w *bufio.Writer, notes Notes) error {
 	p, err := d.draw(ctx)
 	if err != nil {
 		return err
 	}
+	p.note(d, notes)
 	t := texter{Writer: w, pulse: pulse{ctx: ctx}}
 	t.put("flowchart TD\n")
 	if len(p.arrows) > mermaidArrows {
@@ -30,7 +31,11 @@ func (d *Description) writeMermaid(ctx context.Context, w *bufio.Writer) error {
 		t.put(indent, fmt.Sprintf("b%d", i), fmt.Sprintf(mermaidShape[b.kind], label), "\n")
 	}
 	for i, c := range p.clusters {
-		t.put(fmt.Sprintf("  subgraph c%d[\"%s\"]\n", i, mermaidText(c.title)))
+		title := mermaidText(c.title)
+		for _, n := range c.notes {
+			title += "<br>" + mermaidText(n)
+		}
+		t.put(fmt.Sprintf("  subgraph c%d[\"%s\"]\n", i, title))
 		for _, b := range c.boxes {
 			box("    ", b)
 		}

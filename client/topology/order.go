@@ -75,6 +75,9 @@ func distinct(list []string) []string {
 	return out
 }
 
+// CompareIDs orders the ids of subtopologies as numbers; what is not a number comes after the numbers.
+func CompareIDs(a, b string) int { return compareIDs(a, b) }
+
 // compareIDs orders the ids of subtopologies as numbers; what is not a number comes after the numbers.
 func compareIDs(a, b string) int {
 	x, errX := strconv.ParseInt(a, 10, 64)

@@ -18,6 +18,7 @@ type picture struct {
 
 type cluster struct {
 	title string
+	notes []string // lines below the title
 	boxes []int
 }
 
@@ -72,6 +73,21 @@ func (d *Description) draw(ctx context.Context) (*picture, error) {
 		}
 	}
 	return &p.picture, nil
+}
+
+// Notes are lines to stand below the titles of subtopologies, by their ids: who runs them, for example.
+type Notes map[string][]string
+
+// note puts the notes into the picture; of a description, whose subtopologies are the first clusters.
+func (p *picture) note(d *Description, notes Notes) {
+	for i := range d.Subtopologies {
+		lines := notes[d.Subtopologies[i].ID]
+		if len(lines) > notesMax {
+			more := fmt.Sprintf("and %d more", len(lines)-notesMax)
+			lines = append(slices.Clone(lines[:notesMax]), more)
+		}
+		p.clusters[i].notes = lines
+	}
 }
 
 type drawer struct {

@@ -150,3 +150,64 @@ func TestALostDescriptionIsSeenAndAskedForAgain(t *testing.T) {
 		t.Errorf("metrics:\n%s", grep(metrics, "lost"))
 	}
 }
+
+// Who runs what, which epochs there are, and what changed between two.
+func TestTopologyWithMembersAndEpochs(t *testing.T) {
+	d := startDev(t, t.TempDir(), "--plugin", "memory")
+	produce(t, d, 1)
+	m := newMember(t, d, "orders")
+	m.join(4)
+	if r := m.push("first"); r.ErrorCode != 0 {
+		t.Fatal(r.ErrorCode)
+	}
+	const text = "Topologies:\n   Sub-topology: 0\n    Source: first (topics: [in])\n      --> none\n\n\n"
+	got := must(t, d, "describe", "orders", "--topology", "--members")
+	if want := text + "TASK ROLE MEMBER CLIENT-ID HOST PROCESS\n0_0 active member-1 app-1 127.0.0.1 process-1\n"; !strings.HasPrefix(squeeze(got), squeeze(want)) {
+		t.Errorf("--members prints %q, want %q", squeeze(got), want)
+	}
+	var running struct {
+		Description struct{ Subtopologies []struct{ ID string } }
+		Tasks       []struct{ Task, Role, Member string }
+	}
+	if err := json.Unmarshal([]byte(must(t, d, "describe", "orders", "--topology", "--members", "-o", "json")), &running); err != nil ||
+		len(running.Tasks) != 4 || running.Tasks[3].Task != "0_3" || running.Description.Subtopologies[0].ID != "0" {
+		t.Errorf("as JSON %+v, %v", running, err)
+	}
+	for format, want := range map[string]string{"dot": `Sub-topology: 0\n0_0 active app-1 (member-1)\n0_1`, "mermaid": "Sub-topology: 0<br>"} {
+		if got := must(t, d, "describe", "orders", "--topology", "--members", "-o", format); !strings.Contains(got, want) {
+			t.Errorf("as %s it lacks %q:\n%s", format, want, got)
+		}
+	}
+	if got := must(t, d, "describe", "orders", "--epochs"); got != "TOPOLOGY-EPOCH\n0  current\n" {
+		t.Errorf("--epochs prints %q", got)
+	}
+	if got := squeeze(strings.ReplaceAll(must(t, d, "describe", "orders", "--epochs", "-o", "json"), "\n", "")); got != `{ "group": "orders", "topologyEpoch": 0, "epochs": [ 0 ]}` {
+		t.Errorf("--epochs prints %q", got)
+	}
+	if got := must(t, d, "describe", "orders", "--topology", "--epoch", "0"); got != text {
+		t.Errorf("--epoch 0 prints %q", got)
+	}
+	if got := must(t, d, "describe", "orders", "--topology", "--diff", "0"); got != "No difference.\n" {
+		t.Errorf("--diff 0 prints %q", got)
+	}
+	if got := must(t, d, "describe", "orders", "--topology", "--diff", "0", "-o", "json"); !strings.Contains(got, `"nodesAdded": []`) {
+		t.Errorf("--diff 0 as JSON prints %q", got)
+	}
+	none := "streamkeeper: No topology description of topology epoch 3 is stored for streams group 'orders'.\nStored: 0.\n"
+	for _, args := range [][]string{{"--epoch", "3"}, {"--diff", "3"}, {"--diff", "0", "--epoch", "3"}} {
+		if out, err, code := execute(t, d, append([]string{"describe", "orders", "--topology"}, args...)...); code != exitFailure || out != "" || err != none {
+			t.Errorf("%v: %d %q %q", args, code, out, err)
+		}
+	}
+	for want, args := range map[string][]string{
+		"--members, --epoch and --diff are for --topology":     {"--members"},
+		"--epochs stands alone, with --output text or json":    {"--epochs", "--topology", "-o", "dot"},
+		"--diff goes with --epoch, and --output text or json":  {"--topology", "--diff", "0", "--members"},
+		"--members is for --output text, json, dot or mermaid": {"--topology", "--members", "-o", "svg"},
+		"--output mermaid is for --topology":                   {"-o", "mermaid"},
+	} {
+		if out, err, code := execute(t, d, append([]string{"describe", "orders"}, args...)...); code != exitFailure || out != "" || err != "streamkeeper: "+want+"\n" {
+			t.Errorf("%v: %d %q %q", args, code, out, err)
+		}
+	}
+}

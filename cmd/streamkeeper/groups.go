@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"time"
 
-	"streamkeeper/client"
-	"streamkeeper/client/topology"
 	"streamkeeper/internal/admin"
 )
 
@@ -45,10 +42,7 @@ type output struct {
 
 func (o output) write(w io.Writer, v any, text func(io.Writer) error) error {
 	if o.Output == "json" {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		e.SetEscapeHTML(false)
-		return e.Encode(v)
+		return writeJSON(w, v)
 	}
 	return text(w)
 }
@@ -71,18 +65,18 @@ func (l *listCmd) Run(ctx context.Context, s *stdio) error {
 
 type describeCmd struct {
 	connection
-	Output   string `name:"output" short:"o" enum:"text,json,dot,mermaid,svg" default:"text" help:"text or json; with --topology also dot, mermaid or svg."`
-	Topology bool   `name:"topology" help:"Show the application's topology description instead (KIP-1331): as text what kafka-streams-groups.sh prints."`
-	Group    string `arg:"" help:"The group: the application.id of the Streams application."`
+	topologyFlags
+	Output string `name:"output" short:"o" enum:"text,json,dot,mermaid,svg" default:"text" help:"text or json; with --topology also dot, mermaid or svg."`
+	Group  string `arg:"" help:"The group: the application.id of the Streams application."`
 }
 
 func (d *describeCmd) Run(ctx context.Context, s *stdio) error {
-	if !d.Topology && d.Output != "text" && d.Output != "json" {
-		return fmt.Errorf("--output %s is for --topology", d.Output)
+	if err := d.check(d.Output); err != nil {
+		return err
 	}
 	return d.with(ctx, func(ctx context.Context, a *admin.Client) error {
-		if d.Topology {
-			return d.topology(ctx, a, s.out)
+		if d.Topology || d.Epochs {
+			return d.show(ctx, a, d.Group, d.Output, s.out)
 		}
 		description, err := a.Describe(ctx, d.Group)
 		if err != nil {
@@ -90,24 +84,6 @@ func (d *describeCmd) Run(ctx context.Context, s *stdio) error {
 		}
 		return output{d.Output}.write(s.out, description, description.WriteText)
 	})
-}
-
-// topology writes the description that the application pushed. Where there is none the error has Kafka's text, and in a second line why.
-func (d *describeCmd) topology(ctx context.Context, a *admin.Client, w io.Writer) error {
-	format, err := topology.ParseFormat(d.Output)
-	if err != nil {
-		return err
-	}
-	g := a.Groups().DescribeStreamsGroups(ctx, []string{d.Group}, client.DescribeOptions{IncludeTopologyDescription: true, Explain: true})[0]
-	if g.Err != nil {
-		return g.Err
-	}
-	err = g.Description.WriteTopology(ctx, w, format)
-	if _, none := errors.AsType[*client.NoTopologyError](err); none {
-		why := g.Description.Explain()
-		return fmt.Errorf("%w\n%s", err, why.Description.TextAt(why.At))
-	}
-	return err
 }
 
 type deleteCmd struct {

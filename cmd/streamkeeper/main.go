@@ -4,7 +4,7 @@
 //	metrics.go kafka_metrics.go              what it measures; what Kafka's coordinator measures, too
 //	descriptions.go sweep.go                 topology descriptions and their plugin; shards as the cleanup cycle sees them
 //	dev.go                                   the same with an embedded log
-//	groups.go                                list, describe, delete: streams groups, over Kafka's protocol
+//	groups.go topology.go                    list, describe, delete: streams groups, over Kafka's protocol; topology descriptions
 //	log.go log_explain.go shards.go          the record log, over the network; what its records mean
 package main
 

@@ -111,6 +111,9 @@ func TestAgainstKafkasOwnCoordinator(t *testing.T) {
 			t.Errorf("describe lacks %q:\n%s", line, got)
 		}
 	}
+	if d.Explanation != nil || strings.Contains(text.String(), "Why ") {
+		t.Errorf("Kafka explained itself: %+v\n%s", d.Explanation, text.String())
+	}
 	if *d.Members[0].Endpoint != (client.Endpoint{Host: "app", Port: 7}) || d.Subtopologies[0].SourceTopics[0] != "in" {
 		t.Errorf("description %+v", d)
 	}

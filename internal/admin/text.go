@@ -77,6 +77,20 @@ func (d *Description) writeReasons(w io.Writer) error {
 	return err
 }
 
+// WriteRunning writes a table of tasks and the members that run them.
+func WriteRunning(w io.Writer, tasks []client.RunningTask) error {
+	t := table(w)
+	fmt.Fprintln(t, "TASK\tROLE\tMEMBER\tCLIENT-ID\tHOST\tPROCESS")
+	for _, r := range tasks {
+		role := r.Role
+		if r.Pending {
+			role += " to be"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", cell(r.Task), role, cell(r.Member), cell(r.ClientID), cell(r.Host), cell(r.ProcessID))
+	}
+	return t.Flush()
+}
+
 // tasksText lists the tasks as "0_1", and the target where the member is not there yet.
 func tasksText(m *client.MemberDescription) string {
 	var parts []string

@@ -31,15 +31,16 @@ const (
 // Describe answers StreamsGroupDescribe: one entry per id, in the order of the request.
 func (c *Coordinator) Describe(ctx context.Context, _ Caller, r *kmsg.StreamsGroupDescribeRequest) *kmsg.StreamsGroupDescribeResponse {
 	resp := r.ResponseKind().(*kmsg.StreamsGroupDescribeResponse)
-	_, explaining := explain.QuestionOf(&r.UnknownTags)
+	q, explaining := explain.QuestionOf(&r.UnknownTags)
 	resp.Groups = make([]kmsg.StreamsGroupDescribeResponseGroup, len(r.Groups))
 	all := make([]described, len(r.Groups))
 	fanout(len(r.Groups), func(i int) {
 		resp.Groups[i], all[i] = c.describe(ctx, r, r.Groups[i], explaining)
 	})
 	if attach := c.descriptions != nil && r.IncludeTopologyDescription; attach || explaining {
-		c.attachDescriptions(ctx, resp.Groups, all, attach)
+		c.attachDescriptions(ctx, resp.Groups, all, attach && q.TopologyEpoch == nil)
 	}
+	c.attachEpochs(ctx, resp.Groups, all, q, r.IncludeTopologyDescription)
 	for i := range all {
 		if all[i].explain != nil {
 			all[i].explain.Put(&resp.Groups[i].UnknownTags)
