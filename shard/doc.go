@@ -28,6 +28,7 @@
 //	tenure.go      contexts that last as long as a shard serves
 //	claim.go       claiming, loading, giving up
 //	turn.go        one unit of work on the loop: apply, append, who waits for what
+//	fair.go        groups with long turns take them one at a time, between the others'
 //	groups.go      hydration and eviction
 //	timers.go      the timers of a shard, in one heap
 //	overlay.go     committed offsets that the projection has not applied yet, and the view over both

@@ -36,6 +36,7 @@ type Shard struct {
 	// The inbox: what other goroutines hand to the loop. Each source has its own slot, so that nothing but requests needs a bound.
 	mu       sync.Mutex
 	requests []request // each with the time it came
+	deferred int       // requests that the loop has taken and not served
 	events   []func(*Shard)
 	acks     []ack
 	applied  int64         // newest position of the projection
@@ -56,6 +57,7 @@ type Shard struct {
 	inflight []inflight // appends without acknowledgement, in order
 	seq      int64      // number of the newest append
 	acked    int64      // number of the newest acknowledged append
+	fair     fairness
 	unproven []unproven // answers that wait for the projection
 	overlay  overlay
 	ready    []waiter // answers that only need the lease; handed out together
@@ -140,6 +142,9 @@ func (s *Shard) loop(ctx context.Context) {
 		case <-ctx.Done():
 			s.end(ErrUnavailable)
 			s.drain()
+			for len(s.fair.later) > 0 { // each drain serves one, and all are refused now
+				s.drain()
+			}
 			s.mu.Lock()
 			s.dead = true
 			s.mu.Unlock()
@@ -155,14 +160,16 @@ func (s *Shard) loop(ctx context.Context) {
 	}
 }
 
-// drain takes everything out of the inbox and does it. Acknowledgements come first: they free answers and memory.
+// drain takes everything out of the inbox and does it, but for requests of groups with long turns: one of those at a time.
+// Acknowledgements come first: they free answers and memory.
 func (s *Shard) drain() {
 	for {
 		s.mu.Lock()
 		acks, events, requests, applied := s.acks, s.events, s.requests, s.applied
 		s.acks, s.events, s.requests = nil, nil, nil
+		s.deferred = len(requests) + len(s.fair.later)
 		s.mu.Unlock()
-		if len(acks) == 0 && len(events) == 0 && len(requests) == 0 {
+		if len(acks) == 0 && len(events) == 0 && len(requests) == 0 && len(s.fair.later) == 0 {
 			s.overlay.drop(applied)
 			s.prove(applied)
 			return
@@ -176,9 +183,14 @@ func (s *Shard) drain() {
 		s.overlay.drop(applied)
 		s.prove(applied)
 		for i := range requests {
-			s.serve(&requests[i])
+			s.take(&requests[i])
 		}
+		s.takeLater()
 		s.handReady()
+		if len(s.fair.later) > 0 { // timers and the lease have their turn as well
+			s.signal()
+			return
+		}
 	}
 }
 
@@ -230,7 +242,7 @@ func (s *Shard) postOwner(o eventlog.Owner) {
 func (s *Shard) submit(r request) bool {
 	r.came = time.Now()
 	s.mu.Lock()
-	if len(s.requests) >= inboxMax {
+	if len(s.requests)+s.deferred >= inboxMax {
 		s.mu.Unlock()
 		return false
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"testing"
 	"time"
 )
 
@@ -40,4 +41,27 @@ func compiled(folder string) (string, error) {
 		}
 		return nil
 	})
+}
+
+// programMax ends a Java program that hangs.
+const programMax = 10 * time.Minute
+
+// Java compiles a folder of tests/jvm against Kafka 4.4, runs a class of it to its end, with the compilers and the heap that a broker
+// has, and returns what it printed. Without Java or Maven the test is skipped, in CI it fails.
+func Java(tb testing.TB, folder, class string, args ...string) (stdout string) {
+	tb.Helper()
+	NeedJava(tb)
+	classes, err := compiled(folder)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	argv, err := java(V44, classes, "tools-log4j2.properties", 1024, []string{"-XX:+UseG1GC"}, class, args...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	stdout, stderr, exit, err := runTool(programMax, nil, argv...)
+	if err != nil || exit != 0 {
+		tb.Fatalf("%s: exit %d, %v\n%s%s", class, exit, orNone(err), stdout, stderr)
+	}
+	return stdout
 }

@@ -28,13 +28,14 @@ type plan struct {
 	lasting     time.Duration // of a heartbeat or produce phase
 	warmUp      time.Duration
 	many        int // groups at the restart
+	large       large
 }
 
 func thePlan() plan {
 	if *full {
-		return plan{rounds: *rounds, connections: []int{1, 16, 64}, groups: 256, lasting: 8 * time.Second, warmUp: 6 * time.Second, many: 20000}
+		return plan{rounds: *rounds, connections: []int{1, 16, 64}, groups: 256, lasting: 8 * time.Second, warmUp: 6 * time.Second, many: 20000, large: large{1000, 100, 100}}
 	}
-	return plan{rounds: 1, connections: []int{1, 16}, groups: 32, lasting: 300 * time.Millisecond, warmUp: 200 * time.Millisecond, many: 300}
+	return plan{rounds: 1, connections: []int{1, 16}, groups: 32, lasting: 300 * time.Millisecond, warmUp: 200 * time.Millisecond, many: 300, large: large{20, 5, 10}}
 }
 
 const (
@@ -93,6 +94,8 @@ func (p plan) measure(t *testing.T, s *target, r *results) {
 		r.addMeasure(s.name, n, "commit of 4 offsets", s.withCPU(t, func() measure { return phase(t, s.groups, n, groups, p.lasting/2, (*group).commit) }))
 		r.addMeasure(s.name, n, "plain produce of 4 records, acks=all", produce(t, s.broker, n, p.lasting/2))
 	}
+
+	p.large.storm(t, s, r)
 
 	many := newGroups("many", p.many)
 	r.add(s.name, fmt.Sprintf("%d groups joined, per second", p.many), phase(t, s.groups, 16, many, 0, (*group).join).perSecond)

@@ -1,6 +1,7 @@
 // Package bench measures streamkeeper beside Apache Kafka 4.4's own coordinator for streams groups, on the same
 // machine, with the same load, by turns: heartbeats, joins and commits per second with their latencies, a plain
-// acks=all produce for comparison, and restart time and memory with many groups.
+// acks=all produce for comparison, a group of 1,000 members that all join at once, and restart time and memory with many
+// groups.
 //
 // The load is made of hand-built requests over plain connections, one request under way per connection, so that the
 // generator costs little of the processors it shares with what it measures.
@@ -13,6 +14,8 @@
 //	bench_test.go    the rounds: which system, which phases
 //	target_test.go   the two systems
 //	load_test.go     the load: groups, connections, phases
+//	storm_test.go    one large group whose members all join at once, and its neighbours
+//	assignor_test.go the sticky assignor beside Kafka's class, in the same run
 //	process_test.go  memory and processor time of a process
 //	table_test.go    medians, and the table
 package bench

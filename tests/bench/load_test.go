@@ -143,7 +143,7 @@ func phase(t *testing.T, address string, connections int, groups []*group, lasti
 		defer c.Close()
 		clients[i] = c
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), lasting+requestTimeout+time.Duration(len(groups))*10*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), lasting+requestTimeout+time.Duration(len(groups))*200*time.Millisecond)
 	defer cancel()
 	results := make([][]time.Duration, connections)
 	errs := make([]error, connections)
