@@ -9,5 +9,7 @@
 //	random_test.go    random histories (rapid: a failing one is shrunk, and its seed printed)
 //	offsets_test.go   who may commit and fetch offsets
 //	creation_test.go  what is asked for and told of internal topics
+//	descriptions_test.go topology descriptions in hours of virtual time: back-off, expiry, no plugin, random lives
+//	descriptions_world_test.go   a whole replica beside Kafka's coordinator, in one bubble
 //	stories_test.go   histories in which we differ from Kafka on purpose
 package differential

@@ -33,6 +33,7 @@ type answer struct {
 	Records     []logged
 	Fired       []fired
 	Timers      []liveTimer     // of "state"
+	Log         []logged        // of "log"
 	Internal    []internalTopic `json:"internalTopics"`
 }
 
