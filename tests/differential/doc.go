@@ -6,6 +6,7 @@
 //	world_test.go     both sides behind one set of operations, and the comparison
 //	canonical_test.go what is masked: orders of Java's hash maps
 //	topologies_test.go   topologies and topics to choose from
+//	configs_test.go   what is configured for a group: what is taken, and what it does
 //	random_test.go    random histories (rapid: a failing one is shrunk, and its seed printed)
 //	offsets_test.go   who may commit and fetch offsets
 //	creation_test.go  what is asked for and told of internal topics

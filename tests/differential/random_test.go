@@ -122,7 +122,7 @@ func (h *history) step() {
 	case k < 90:
 		h.changeTopics()
 	case k < 92:
-		h.setStandbys(rapid.IntRange(0, 2).Draw(h.rt, "standbys"))
+		h.configure(h.configs())
 	case k < 94:
 		h.failOver()
 	case k < 95:

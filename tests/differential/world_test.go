@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/shard/groupconfig"
 	"streamkeeper/shard/streams"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -29,7 +30,8 @@ const group = "g"
 type world struct {
 	t      failer
 	oracle *oracle
-	cfg    streams.Config
+	broker *groupconfig.Broker
+	cfg    streams.Config // in effect: what is configured for the group counts
 	topics *topicSet
 	now    int64 // ms
 
@@ -61,9 +63,9 @@ const oracleStart = 1_000_000
 
 func newWorld(t failer, o *oracle, cfg streams.Config) *world {
 	t.Helper()
-	w := &world{t: t, oracle: o, cfg: cfg, now: oracleStart, g: streams.NewGroup(group), topics: &topicSet{version: 1, byName: map[string]streams.Topic{}}}
+	w := &world{t: t, oracle: o, now: oracleStart, g: streams.NewGroup(group), topics: &topicSet{version: 1, byName: map[string]streams.Topic{}}}
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-	w.do(map[string]any{"op": "init", "decode": false, "now": w.now, "configs": map[string]string{
+	settings := map[string]string{
 		"group.streams.initial.rebalance.delay.ms": ms(cfg.InitialRebalanceDelay),
 		"group.streams.assignment.interval.ms":     ms(cfg.AssignmentInterval),
 		"group.streams.num.standby.replicas":       strconv.Itoa(cfg.NumStandbyReplicas),
@@ -75,7 +77,13 @@ func newWorld(t failer, o *oracle, cfg streams.Config) *world {
 		// joins again under the same id before the next computation gets the old target. We do not copy that.
 		"group.streams.num.warmup.replicas":   "0",
 		"offsets.retention.check.interval.ms": "1000000000000", // no sweep: it is another package's
-	}})
+	}
+	var err error
+	if w.broker, err = groupconfig.NewBroker(settings); err != nil {
+		t.Fatalf("%v", err)
+	}
+	w.cfg = w.broker.Config()
+	w.do(map[string]any{"op": "init", "decode": false, "now": w.now, "configs": settings})
 	return w
 }
 
@@ -151,14 +159,6 @@ func topicsText(list []streams.Topic) string {
 		s = append(s, fmt.Sprintf("%s/%d#%d", t.Name, t.Partitions, t.ID[15]))
 	}
 	return strings.Join(s, " ")
-}
-
-// setStandbys changes the group's configuration.
-func (w *world) setStandbys(n int) {
-	w.t.Helper()
-	w.note("standbys %d", n)
-	w.cfg.NumStandbyReplicas = n
-	w.do(map[string]any{"op": "groupConfig", "group": group, "configs": map[string]string{"streams.num.standby.replicas": strconv.Itoa(n)}})
 }
 
 // advance moves time on; every timer fires when it is due, on both sides.
@@ -343,7 +343,8 @@ func hydrate(t failer, log []eventlog.Record) *streams.Group {
 	for _, r := range log {
 		last[r.Key] = r.Value
 	}
-	order := []eventlog.Type{eventlog.TypeTopology, eventlog.TypeGroup, eventlog.TypeMember, eventlog.TypeCurrentMemberAssignment, eventlog.TypeTargetAssignmentMember, eventlog.TypeTargetAssignment}
+	order := []eventlog.Type{eventlog.TypeTopology, eventlog.TypeGroup, eventlog.TypeMember, eventlog.TypeCurrentMemberAssignment, eventlog.TypeTargetAssignmentMember, eventlog.TypeTargetAssignment,
+		eventlog.TypeGroupConfig}
 	var keys []eventlog.Key
 	for k, v := range last {
 		if v != nil {
