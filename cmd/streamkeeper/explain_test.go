@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/explain"
+	"streamkeeper/plugin"
+	"streamkeeper/plugin/faulty"
 )
 
 // joinOver joins with one subtopology over the topic.
@@ -209,5 +211,47 @@ func TestTopologyWithMembersAndEpochs(t *testing.T) {
 		if out, err, code := execute(t, d, append([]string{"describe", "orders"}, args...)...); code != exitFailure || out != "" || err != "streamkeeper: "+want+"\n" {
 			t.Errorf("%v: %d %q %q", args, code, out, err)
 		}
+	}
+}
+
+// Why the plugin refused a description for good is known after a restart, and goes with the group.
+func TestTheReasonOfARefusalSurvives(t *testing.T) {
+	before := morePlugins
+	morePlugins = []plugin.Factory{{Name: "refusing", Open: func(*plugin.Values) (plugin.Plugin, error) { return faulty.New(faulty.Config{}), nil }}}
+	defer func() { morePlugins = before }()
+	dir := t.TempDir()
+	d := startDev(t, dir, "--plugin", "refusing")
+	const group = "orders;set:permanent*1"
+	m := newMember(t, d, group)
+	m.joinOver("in")
+	refused := m.push("first")
+	if refused.ErrorCode != 135 || refused.ErrorMessage == nil {
+		t.Fatalf("push: %d", refused.ErrorCode)
+	}
+	check := func() {
+		t.Helper()
+		e := explanationOf(t, d, group)
+		if e.Description.Cause != explain.Refused || e.Description.Reason != *refused.ErrorMessage || e.Description.Member != "member-1" || e.Description.ReasonAt == nil {
+			t.Errorf("%+v", e.Description)
+		}
+		if _, err, _ := execute(t, d, "describe", group, "--topology"); !strings.Contains(err, "refused the topology description for good; nobody is asked again. The plugin says: \""+*refused.ErrorMessage+"\"") {
+			t.Errorf("describe --topology: %q", err)
+		}
+	}
+	check()
+	if got := must(t, d, "log", "--group", group); !strings.Contains(got, "TopologyDescriptionRefusal") || !strings.Contains(got, *refused.ErrorMessage) {
+		t.Errorf("the log lacks the refusal:\n%s", got)
+	}
+	d.stop()
+	d = startDev(t, dir, "--plugin", "refusing")
+	check()
+	again := newMember(t, d, group)
+	again.epoch = m.epoch
+	again.leave()
+	must(t, d, "delete", group)
+	next := newMember(t, d, group)
+	next.joinOver("in")
+	if e := explanationOf(t, d, group); e.Description.Cause == explain.Refused || e.Description.Reason != "" {
+		t.Errorf("a group of the same id: %+v", e.Description)
 	}
 }
