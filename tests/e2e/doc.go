@@ -15,6 +15,7 @@
 //	convert_test.go   a plain consumer takes over the group of an application that has stopped
 //	configs_test.go   configurations of groups, as requests and through kafka-configs
 //	dumplog_test.go   kafka-dump-log reads the record log
+//	refusal_test.go   a topology description that the plugin refuses for good
 //	replicas_test.go  two replicas: sharing, leading clients, takeover, a replica that was paused
 //	stateful_test.go  repartition topics, stores, a windowed join: internal topics made, state restored, all deleted
 //	apps_test.go           real applications of many kinds, in Kafka and through streamkeeper: what their stories share
