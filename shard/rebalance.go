@@ -20,6 +20,10 @@ import (
 // waitedMax bounds the members that a rebalance names as those it waited for: a span and a log line are read by people.
 const waitedMax = 100
 
+// targetsMax is with how many targets in one operation they are told one by one. A thousand members are a thousand of them, whose words
+// would cost the shard's loop as much as the targets themselves, and a span keeps 128 events.
+const targetsMax = 32
+
 // rebalance is a group on its way from a new group epoch to a state in which every member has what it is to have, or nothing can be assigned. It is a span of its own, which
 // links to the requests that moved it. What is told rests on records that may not be durable yet, like all of a shard's memory.
 type rebalance struct {
@@ -40,6 +44,13 @@ func (s *Shard) chronicle(t *turn, eff effect) *streams.Chronicle {
 	if eff.why != "" {
 		c.Gone = eff.why
 	}
+	targets := 0
+	for _, r := range eff.records {
+		if r.Key.Type == eventlog.TypeTargetAssignmentMember {
+			targets++
+		}
+	}
+	c.Brief = targets > targetsMax
 	return c
 }
 
@@ -130,6 +141,9 @@ func (s *Shard) settled(g *group) {
 	case streams.StateNotReady: // it may stay so for days
 		s.rebalanced(g, "not ready", nil)
 	case streams.StateReconciling:
+		if len(r.waited) >= waitedMax {
+			return
+		}
 		for _, id := range g.Unreconciled() {
 			if len(r.waited) < waitedMax {
 				r.waited[id] = struct{}{}

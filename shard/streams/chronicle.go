@@ -57,6 +57,8 @@ type Chronicle struct {
 	hasTold bool
 	// Gone is why a member goes, where that is known: the log does not say.
 	Gone string
+	// Brief leaves out what single members' targets become.
+	Brief bool
 }
 
 // NewChronicle begins one in the state it is in.
@@ -74,6 +76,9 @@ func (c *Chronicle) Tell(rec eventlog.Record) []Event {
 	case *eventlog.Group:
 		return c.epoch(v)
 	case *eventlog.TargetAssignmentMember:
+		if c.Brief {
+			return nil
+		}
 		return c.target(rec.Key.Member, v)
 	case *eventlog.TargetAssignment:
 		if v.AssignmentEpoch == c.g.assignmentEpoch {
