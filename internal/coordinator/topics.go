@@ -26,8 +26,14 @@ const (
 	// topicAbsentFor is how long "there is no such topic" is believed: a topic made just before the application starts must be
 	// seen by its first heartbeats, and an application that asks for a missing one must not cost a request per heartbeat.
 	topicAbsentFor = time.Second
-	// topicAbsentMax bounds the missing topics that are asked for in between, one request a second; the others wait for the next poll.
-	topicAbsentMax = topicNamesPerRequest
+	// topicAwaitedMax bounds the missing topics that are asked for between the polls, by one request each time; the others wait for the poll.
+	topicAwaitedMax = topicNamesPerRequest
+	// topicAwaitedTick is how soon a missing topic that a group needs is asked for again at first. Kafka Streams gives up when a topic
+	// is missing for two heartbeat intervals, and a topic that was made just before is not known to each broker at once.
+	topicAwaitedTick = 200 * time.Millisecond
+	// topicAwaitedSlower is the part of the time for which it is missing already that passes until it is asked for again: one that stays
+	// missing is soon left to the polls.
+	topicAwaitedSlower = 4
 	// topicIdleFor is how long a topic that no group needs is remembered after its last use.
 	topicIdleFor = 5 * time.Minute
 	// topicsMax bounds the memory of topics that no group needs; beyond it the longest unused go first.
@@ -80,6 +86,7 @@ type topicEntry struct {
 	topic   streams.Topic
 	exists  bool
 	checked time.Time
+	since   time.Time // it is missing, where it does not exist
 	used    time.Time
 	pins    int      // groups that need it
 	misses  int      // answers in a row that did not know it, while exists
@@ -219,19 +226,17 @@ func (t *Topics) LookupID(id [16]byte) (streams.Topic, bool) {
 func (t *Topics) Run(ctx context.Context) {
 	timer := time.NewTimer(t.cfg.Interval)
 	defer timer.Stop()
-	absent := time.NewTicker(topicAbsentFor)
-	defer absent.Stop()
+	awaited := time.NewTicker(topicAwaitedTick)
+	defer awaited.Stop()
 	failing := false
 	for {
 		var names []string
 		select {
 		case <-ctx.Done():
 			return
-		case <-absent.C:
-			// Kafka Streams gives up when its topics are missing for two heartbeat intervals, and those may be shorter than a poll. An error
-			// is told by the poll.
-			if missing := t.awaited(); len(missing) > 0 {
-				_ = t.fetch(ctx, missing, nil)
+		case <-awaited.C:
+			if missing := t.awaited(time.Now()); len(missing) > 0 {
+				_ = t.fetch(ctx, missing, nil) // an error is told by the poll
 			}
 			continue
 		case <-t.kick:
@@ -263,13 +268,13 @@ func (t *Topics) take() *topicRound {
 	return round
 }
 
-// awaited are topics that groups need and the cluster did not know.
-func (t *Topics) awaited() []string {
+// awaited are topics that groups need, that the cluster did not know, and that it should be asked for again.
+func (t *Topics) awaited(now time.Time) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var names []string
 	for name, e := range t.entries {
-		if e.pins > 0 && !e.exists && len(names) < topicAbsentMax {
+		if e.pins > 0 && !e.exists && now.Sub(e.checked) >= max(topicAwaitedTick, now.Sub(e.since)/topicAwaitedSlower) && len(names) < topicAwaitedMax {
 			names = append(names, name)
 		}
 	}

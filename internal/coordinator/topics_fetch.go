@@ -166,7 +166,7 @@ func (t *Topics) exists(now time.Time, name string, rt *kmsg.MetadataResponseTop
 func (t *Topics) absent(now time.Time, name string) bool {
 	e := t.entries[name]
 	if e == nil {
-		t.entries[name] = &topicEntry{checked: now, used: now}
+		t.entries[name] = &topicEntry{checked: now, since: now, used: now}
 		return false
 	}
 	e.checked = now
@@ -176,7 +176,7 @@ func (t *Topics) absent(now time.Time, name string) bool {
 	if e.misses++; e.misses < topicMissesMax {
 		return false
 	}
-	e.exists, e.former = false, e.topic.ID
+	e.exists, e.former, e.since = false, e.topic.ID, now
 	delete(t.names, e.topic.ID)
 	t.cfg.Logger.Info("a topic is gone from the cluster", "topic", name)
 	t.deleted(name)

@@ -49,7 +49,7 @@ func (t *Topics) Pin(now time.Time, group string, generation int64, names []stri
 	for _, name := range pin.names {
 		e := t.entries[name]
 		if e == nil {
-			e = &topicEntry{used: now}
+			e = &topicEntry{since: now, used: now}
 			t.entries[name] = e
 		}
 		e.pins++

@@ -4,6 +4,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -90,3 +91,9 @@ func (a *App) Restored() (records int) {
 	}
 	return records
 }
+
+// Pause is SIGSTOP for all instances of the host: they say nothing any more, and their connections stay open.
+func (h *AppHost) Pause() { h.proc.pause() }
+
+// Resume lets a paused host go on.
+func (h *AppHost) Resume() { h.proc.signal(syscall.SIGCONT) }

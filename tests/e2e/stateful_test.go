@@ -21,6 +21,7 @@ func TestStatefulEmbeddedLog(t *testing.T) { stateful(t, embedded) }
 // stateful is the life of an application with a repartition topic, a store and its changelog, and of a windowed join. Nobody makes
 // their internal topics but the coordinator. (In the other worlds the two are among the stories of apps.)
 func stateful(t *testing.T, w world) {
+	t.Parallel()
 	p := w.build(t)
 	t.Run("count", func(t *testing.T) {
 		t.Parallel() // most of its time it waits for a session time-out

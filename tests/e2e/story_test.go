@@ -24,6 +24,7 @@ func TestStoryEmbeddedLog(t *testing.T)   { story(t, embedded) }
 
 // story is the life of an at-least-once application with four partitions. Each step starts where the one before ended.
 func story(t *testing.T, w world) {
+	t.Parallel() // each world has a cluster of its own, and mostly waits
 	p := w.build(t)
 	group := "story-" + strings.ReplaceAll(w.name, " ", "-")
 	in, out := group+"-in", group+"-out"

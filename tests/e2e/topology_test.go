@@ -27,6 +27,7 @@ func describingInMemory(t *testing.T) *place {
 }
 
 func TestTopologyServeBefore44(t *testing.T) {
+	t.Parallel() // its groups are its own
 	p := describingBefore44(t)
 	topologyStory(t, p, "count", "count", 4, func(app *kafkatest.App, status func(string)) {
 		p.killCoordinator()
@@ -50,6 +51,7 @@ func TestTopologyServeBefore44(t *testing.T) {
 }
 
 func TestTopologyEmbeddedLog(t *testing.T) {
+	t.Parallel()
 	p := describingInMemory(t)
 	topologyStory(t, p, "stateless", "filter", 2, func(app *kafkatest.App, status func(string)) {
 		p.killCoordinator() // what was in memory is lost, without harm to anything
