@@ -21,12 +21,9 @@ func apps(t *testing.T, w world, older ...string) {
 	c := &cast{place: w.build(t), host: kafkatest.StartAppHost(t, kafkatest.V44)}
 	stories := map[string]func(*testing.T, *cast){
 		"scaled": scaled, "crashing": crashing, "slow": slow, "paused": paused, "clinging": clinging,
-		"global": global, "wide": wide, "endpoints": endpoints, "static": static,
+		"global": global, "wide": wide, "endpoints": endpoints, "static": static, "standbys": standbys,
 		"counting": func(t *testing.T, c *cast) { counting(t, c.place) },
 		"joining":  func(t *testing.T, c *cast) { joining(t, c.place) },
-	}
-	if c.keeper == nil { // configurations of groups can't be set through streamkeeper yet
-		stories["standbys"] = standbys
 	}
 	for name, story := range stories {
 		t.Run(name, func(t *testing.T) {

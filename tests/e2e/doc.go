@@ -24,5 +24,6 @@
 //	apps_versions_test.go  applications of Kafka Streams 4.2 and 4.3
 //	topics_test.go    internal topics that can't be made, and that are made anew
 //	topology_test.go  topology descriptions: asked for, pushed, printed, deleted, lost
+//	upgrade_test.go   replicas with and without a plugin, one after the other; applications of 4.3 and 4.4 in one group
 //	upstream_test.go  the cluster goes away and comes back, or is down at start
 package e2e
