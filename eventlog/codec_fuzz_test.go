@@ -162,7 +162,7 @@ func genValue(t *rapid.T, typ Type) Value {
 				return ClassicMember{genText(t), genStringPtr().Draw(t, "instance"), genText(t), genText(t), genInt32(t), genInt32(t), genBytes(t), genBytes(t)}
 			}).Draw(t, "members")}
 	case TypeGroup:
-		return &Group{genInt32(t), genInt64(t), genInt32(t), genPairs(t), genInt32(t), genInt32(t), rapid.SampledFrom([]Conversion{0, 1, 2, 3, 127}).Draw(t, "conversion")}
+		return &Group{genInt32(t), genInt64(t), genInt32(t), genPairs(t), genInt32(t), genInt32(t), rapid.SampledFrom([]Conversion{0, 1, 2, 3, 4, 127}).Draw(t, "conversion")}
 	case TypeMember:
 		v := &Member{genStringPtr().Draw(t, "instance"), genStringPtr().Draw(t, "rack"), genText(t), genText(t), genInt32(t), genInt32(t), genText(t), nil, genPairs(t)}
 		if rapid.Bool().Draw(t, "endpoint") {

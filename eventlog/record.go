@@ -96,7 +96,7 @@ type Group struct {
 	Conversion                     Conversion // ConversionNone unless its offsets are on their way to the cluster
 }
 
-// Conversion says how far a streams group without members is on its way to becoming a classic group of the cluster (D10). It is
+// Conversion says how far a group is on its way between streams groups, which are ours, and classic groups of the cluster (D10). It is
 // in the log so that whoever owns the group after a crash knows what the cluster may hold.
 type Conversion int8
 
@@ -110,7 +110,13 @@ const (
 	ConversionBegunOver
 	// ConversionCopied: the cluster has acknowledged every offset, and the group is its own; what is left here only goes.
 	ConversionCopied
+	// ConversionTaken goes the other way: the group is ours, and was made of an empty classic group of the cluster, whose own copy is
+	// still to be deleted. It is not frozen.
+	ConversionTaken
 )
+
+// Frozen says that nobody may join the group, and nothing of it may change.
+func (c Conversion) Frozen() bool { return c != ConversionNone && c != ConversionTaken }
 
 func (c Conversion) String() string {
 	switch c {
@@ -122,6 +128,8 @@ func (c Conversion) String() string {
 		return "begun-over"
 	case ConversionCopied:
 		return "copied"
+	case ConversionTaken:
+		return "taken"
 	}
 	return "conversion " + strconv.Itoa(int(c))
 }

@@ -27,6 +27,13 @@ type HeartbeatResult struct {
 
 // Heartbeat runs a StreamsGroupHeartbeat: join, beat, leave. A refusal is a *streams.Error.
 func (h *Host) Heartbeat(ctx context.Context, c Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest) (HeartbeatResult, error) {
+	return h.heartbeat(ctx, c, version, req, nil)
+}
+
+// heartbeat runs a heartbeat; takeOver, where there is one, gets the records of one that makes a group, and returns what is to be
+// written instead.
+func (h *Host) heartbeat(ctx context.Context, c Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest,
+	takeOver func(t *turn, made []eventlog.Record) ([]eventlog.Record, error)) (HeartbeatResult, error) {
 	if err := streams.Validate(req); err != nil {
 		return HeartbeatResult{}, err
 	}
@@ -38,6 +45,11 @@ func (h *Host) Heartbeat(ctx context.Context, c Caller, version int16, req *kmsg
 		r, err := t.g.Heartbeat(t.env(c, version), req)
 		if err != nil {
 			return nil, effect{soft: r.Soft}, err // a refusal may still have told something: a shutdown request of a member that is gone
+		}
+		if takeOver != nil && !t.g.Exists() {
+			if r.Records, err = takeOver(t, r.Records); err != nil {
+				return nil, effect{}, err
+			}
 		}
 		for _, rec := range r.Records {
 			if v, ok := rec.Value.(*eventlog.Group); ok && v.Epoch != before && req.MemberEpoch >= 0 {
@@ -79,7 +91,7 @@ func (h *Host) DeleteGroup(ctx context.Context, group string) error {
 		if !t.g.Exists() {
 			return struct{}{}, effect{}, notFound(group)
 		}
-		if err := h.unfrozen(t); err != nil {
+		if err := h.settled(t); err != nil {
 			return struct{}{}, effect{}, err
 		}
 		recs, err := t.g.Delete()

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"streamkeeper/eventlog"
 	"streamkeeper/shard/offsets"
+	"streamkeeper/shard/streams"
 )
 
 // The steps of a conversion to a classic group (D10) that the group's log sees. Between them the cluster is asked elsewhere:
@@ -16,6 +19,9 @@ import (
 //	                   (they are committed at the cluster's own coordinator)
 //	FinishConversion   offsets and group get their tombstones; or
 //	CancelConversion   the group is ours again, after what the cluster had of it was removed
+//
+// The other way is one step: TakeOver writes the offsets with the group's first records, and CancelConversion lifts its mark when
+// the cluster's copy is deleted.
 
 var (
 	// ErrConverting: the group is being converted, or a conversion of it was interrupted; it can't be changed until that is settled
@@ -23,7 +29,7 @@ var (
 	ErrConverting = errors.New("the group is being converted to a classic group of the cluster")
 	// ErrUnsettled: a transaction with offsets of the group is open; whether they count is not known yet.
 	ErrUnsettled = errors.New("a transaction with offsets of the group is open")
-	// ErrTooManyOffsets: the group has more committed offsets than are moved.
+	// ErrTooManyOffsets: the group has more committed offsets than are moved, or than fit one batch of the log on the way here.
 	ErrTooManyOffsets = errors.New("the group has too many committed offsets")
 )
 
@@ -133,12 +139,44 @@ func (h *Host) FinishConversion(ctx context.Context, group string) (done bool, e
 	})
 }
 
-// unfrozen refuses what would change a group that is being converted, and asks for the conversion to be settled.
+// TakeOver is Heartbeat for a member whose group does not exist yet and is made of an empty classic group of the cluster with these
+// offsets. All of it is one batch: ErrTooManyOffsets where they do not fit. The group is marked: the cluster's copy is to be deleted, by
+// whoever is told by Config.Converting.
+func (h *Host) TakeOver(ctx context.Context, c Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest, committed []CommittedOffset) (HeartbeatResult, error) {
+	return h.heartbeat(ctx, c, version, req, func(t *turn, made []eventlog.Record) ([]eventlog.Record, error) {
+		taken := make([]eventlog.Record, len(committed))
+		for i := range committed {
+			o := committed[i].OffsetCommit
+			o.CommitTimestamp = t.now.UnixMilli()
+			key := eventlog.Key{Type: eventlog.TypeOffsetCommit, Group: req.Group, Topic: committed[i].Topic, Partition: committed[i].Partition}
+			taken[i] = eventlog.Record{Key: key, Value: &o}
+		}
+		records := streams.TakenOver(made, taken)
+		if t.s.fitting(records) < len(records) {
+			return nil, ErrTooManyOffsets
+		}
+		return records, nil
+	})
+}
+
+// unfrozen refuses what would change a group that is being converted, and asks for the conversion to be settled. A group that was taken
+// over from the cluster can be changed, and is only asked for.
 func (h *Host) unfrozen(t *turn) error {
 	if t.g.Conversion() == eventlog.ConversionNone {
 		return nil
 	}
 	h.settleConversion(t.g.ID())
+	if !t.g.Conversion().Frozen() {
+		return nil
+	}
+	return ErrConverting
+}
+
+// settled refuses what would remove a group whose id the cluster may have something under.
+func (h *Host) settled(t *turn) error {
+	if err := h.unfrozen(t); err != nil || t.g.Conversion() == eventlog.ConversionNone {
+		return err
+	}
 	return ErrConverting
 }
 

@@ -102,7 +102,7 @@ type Expired struct {
 // and has no offset left is removed, unless a description of it may be stored: that goes first.
 func (h *Host) Expire(ctx context.Context, group string) (Expired, error) {
 	return call(ctx, h, "expire", group, func(t *turn) (Expired, effect, error) {
-		if !t.g.Exists() || h.unfrozen(t) != nil {
+		if !t.g.Exists() || h.settled(t) != nil {
 			return Expired{}, effect{}, nil
 		}
 		v := t.s.view(group)

@@ -54,6 +54,8 @@ const (
 	// missingTopicsFor is how long topics of committed offsets must be unknown at the cluster before the offsets are left behind: a
 	// broker that has just started knows few topics.
 	missingTopicsFor = 10 * time.Second
+	// convertedOffsetsMax is how many offsets of one classic group are read: far more than fit the one batch that they must.
+	convertedOffsetsMax = 100_000
 	// conversionNotesMax bounds what is remembered of failed attempts. Beyond it all is forgotten, which costs an attempt each.
 	conversionNotesMax = 1000
 )
@@ -66,6 +68,7 @@ type ConversionShards interface {
 	BeginConversion(ctx context.Context, group string, over bool) ([]shard.CommittedOffset, eventlog.Conversion, bool, error)
 	CancelConversion(ctx context.Context, group string) (bool, error)
 	FinishConversion(ctx context.Context, group string) (bool, error)
+	TakeOver(ctx context.Context, c shard.Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest, committed []shard.CommittedOffset) (shard.HeartbeatResult, error)
 }
 
 var _ ConversionShards = (*shard.Host)(nil)
@@ -74,8 +77,10 @@ var _ ConversionShards = (*shard.Host)(nil)
 type ClassicGroups interface {
 	// Commit commits the offsets of a group that has no members, all or with an error that names what is missing.
 	Commit(ctx context.Context, group string, offsets []ClassicOffset) error
-	// Delete deletes the group with its offsets; one that is not there is no error, one that has members stays and is none either.
+	// Delete deletes the group with its offsets; one that is not there is no error, one that has members stays: errClassicMembers.
 	Delete(ctx context.Context, group string) error
+	// Hold joins a group that has no members, so that nobody else can; errClassicMembers where somebody was faster.
+	Hold(ctx context.Context, group string) (HeldGroup, error)
 }
 
 // ClassicOffset is an offset to be committed at the cluster.
@@ -84,7 +89,8 @@ type ClassicOffset struct {
 	TopicID [16]byte // of the topic as the cluster knows it now; zero where it tells no ids
 }
 
-// Conversions makes a coordinator convert empty streams groups that classic members join. Config.Foreign is needed too.
+// Conversions makes a coordinator convert empty streams groups that classic members join, and empty classic groups that streams members
+// join (takeover.go). Config.Foreign is needed too.
 type Conversions struct {
 	Shards  ConversionShards
 	Cluster ClassicGroups
@@ -212,6 +218,11 @@ func (c *Coordinator) join(ctx context.Context, r *kmsg.JoinGroupRequest) failur
 		return failure{Code: codeInconsistentProtocol}
 	case r.MemberID != "":
 		return failure{Code: codeUnknownMember} // of whatever group it was; it comes back without
+	}
+	if err := c.withoutTaken(ctx, group, &standing); err != nil {
+		v.failed(c.cfg.Now(), group)
+		c.log.Warn("group can't be converted to a classic group, it stays a streams group", "group", group, "err", err)
+		return failure{Code: codeRebalance}
 	}
 	f := c.convert(ctx, group, standing)
 	if f.Code == codeRebalance {

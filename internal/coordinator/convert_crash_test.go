@@ -38,7 +38,10 @@ type conversionWorld struct {
 	points  []string // that were passed
 	failing int      // the number of the commit that the cluster refuses; -1: none
 
+	count int32 // offsets of the group
+
 	mu      sync.Mutex
+	held    time.Time                                   // until when the cluster's group has our member
 	classic map[string]map[offsets.TopicPartition]int64 // what the cluster has
 	commits int
 	between func() // before each commit at the cluster; nil: nothing
@@ -50,6 +53,7 @@ type life struct {
 	host    *shard.Host
 	service *Coordinator
 	dead    bool // of the test's goroutines, which never run side by side
+	wasOurs bool // when it began
 	stop    func()
 }
 
@@ -100,6 +104,11 @@ func (s mortalShards) CancelConversion(ctx context.Context, group string) (ok bo
 	return ok, err
 }
 
+func (s mortalShards) TakeOver(ctx context.Context, c shard.Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest, committed []shard.CommittedOffset) (result shard.HeartbeatResult, err error) {
+	err = around(s.l, "append", func() (err error) { result, err = s.Host.TakeOver(ctx, c, version, req, committed); return err })
+	return result, err
+}
+
 // Commit, Delete and Find are the cluster as the process reaches it.
 func (l *life) Commit(_ context.Context, group string, list []ClassicOffset) error {
 	return around(l, "commit", func() error {
@@ -126,6 +135,9 @@ func (l *life) Delete(_ context.Context, group string) error {
 	return around(l, "delete", func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		if time.Now().Before(l.held) {
+			return errClassicMembers
+		}
 		delete(l.classic, group)
 		return nil
 	})
@@ -134,10 +146,59 @@ func (l *life) Delete(_ context.Context, group string) error {
 func (l *life) Find(context.Context, string) (kind string, members bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if time.Now().Before(l.held) {
+		return takeOverProtocol, true, nil
+	}
 	if l.classic["g"] != nil {
 		kind = "classic"
 	}
 	return kind, false, nil
+}
+
+func (l *life) Hold(context.Context, string) (HeldGroup, error) {
+	err := around(l, "hold", func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if time.Now().Before(l.held) || l.classic["g"] == nil {
+			return errors.New("it can't be held")
+		}
+		l.held = time.Now().Add(holdSession)
+		return nil
+	})
+	return heldLife{l}, err
+}
+
+// heldLife is the cluster's group whose member a life is.
+type heldLife struct{ *life }
+
+func (h heldLife) Offsets(context.Context) (committed []shard.CommittedOffset, err error) {
+	err = around(h.life, "fetch", func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for tp, at := range h.classic["g"] {
+			committed = append(committed, shard.CommittedOffset{Topic: tp.Topic, Partition: tp.Partition, OffsetCommit: eventlog.OffsetCommit{Offset: at, ExpireTimestamp: -1}})
+		}
+		return nil
+	})
+	return committed, err
+}
+
+func (h heldLife) Still(context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.dead || !time.Now().Before(h.held) {
+		return errLetGo
+	}
+	return nil
+}
+
+func (h heldLife) Leave(context.Context) error {
+	return around(h.life, "leave", func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.held = time.Time{}
+		return nil
+	})
 }
 
 type oneTopic struct{}
@@ -206,9 +267,9 @@ func (l *life) fill() {
 	}
 	beat(0)
 	beat(-1)
-	for first := int32(0); first < convertedOffsets; first += 300 {
+	for first := int32(0); first < l.count; first += 300 {
 		topic := offsets.CommitTopic{Name: "in", ID: [16]byte{1}}
-		for p := first; p < min(first+300, convertedOffsets); p++ {
+		for p := first; p < min(first+300, l.count); p++ {
 			topic.Partitions = append(topic.Partitions, offsets.CommitPartition{Partition: p, Offset: offsetOf(p), LeaderEpoch: 3, Metadata: "m"})
 		}
 		if _, err := l.host.Commit(t.Context(), offsets.Commit{Group: "g", Version: 9, Retention: -1, Topics: []offsets.CommitTopic{topic}}, "", -1, nil); err != nil {
@@ -281,10 +342,26 @@ func (l *life) ours() map[offsets.TopicPartition]int64 {
 	return got
 }
 
+// settles waits until the cluster has nothing of the streams group.
+func (l *life) settles() {
+	l.t.Helper()
+	for range 300 {
+		l.mu.Lock()
+		kept := len(l.classic["g"])
+		l.mu.Unlock()
+		if kept == 0 {
+			return
+		}
+		time.Sleep(100 * time.Millisecond) // of the bubble's clock
+		l.beat(0)                          // a member is there, and its heartbeats meet the mark
+	}
+	l.t.Errorf("the cluster keeps %d offsets of a streams group", len(l.classic["g"]))
+}
+
 // complete says what is wrong with a set of offsets that should be all.
-func complete(got map[offsets.TopicPartition]int64) error {
-	if len(got) != convertedOffsets {
-		return fmt.Errorf("%d offsets, want %d", len(got), convertedOffsets)
+func (w *conversionWorld) complete(got map[offsets.TopicPartition]int64) error {
+	if len(got) != int(w.count) {
+		return fmt.Errorf("%d offsets, want %d", len(got), w.count)
 	}
 	for tp, at := range got {
 		if at != offsetOf(tp.Partition) {
@@ -300,7 +377,7 @@ func convertWorld(t *testing.T, crashAt, failing int, test func(w *conversionWor
 		w := &conversionWorld{
 			t: t, log: eventlog.NewFake(eventlog.FakeOptions{Partitions: 1, BatchBytesMax: 32 << 10}),
 			owners: shard.NewFakeGroup(shard.FakeGroupOptions{Partitions: 1}), cluster: newMetadata(),
-			classic: map[string]map[offsets.TopicPartition]int64{}, crashAt: crashAt, failing: failing,
+			classic: map[string]map[offsets.TopicPartition]int64{}, crashAt: crashAt, failing: failing, count: convertedOffsets,
 		}
 		defer w.log.Close()
 		w.cluster.topic("in", 1, convertedOffsets)
@@ -317,24 +394,22 @@ var afterCrash = map[string]func(t *testing.T, l *life){
 		if l.ours() != nil {
 			t.Error("the group is still ours")
 		}
-		if err := complete(l.classic["g"]); err != nil {
+		if err := l.complete(l.classic["g"]); err != nil {
 			t.Errorf("the cluster has %v", err)
 		}
 	},
 	"a streams member": func(t *testing.T, l *life) {
 		switch code := l.streamsJoin(); code {
 		case 0:
-			if err := complete(l.ours()); err != nil {
+			if err := l.complete(l.ours()); err != nil {
 				t.Errorf("the streams group has %v", err)
 			}
-			if l.classic["g"] != nil {
-				t.Errorf("the cluster keeps %d offsets of a streams group", len(l.classic["g"]))
-			}
+			l.settles()
 		case codeNoGroup: // it is a classic group now
 			if l.ours() != nil {
 				t.Error("the group is still ours")
 			}
-			if err := complete(l.classic["g"]); err != nil {
+			if err := l.complete(l.classic["g"]); err != nil {
 				t.Errorf("the cluster has %v", err)
 			}
 		default:
@@ -355,7 +430,7 @@ var afterCrash = map[string]func(t *testing.T, l *life){
 		if ours == nil {
 			ours = l.classic["g"]
 		}
-		if err := complete(ours); err != nil {
+		if err := l.complete(ours); err != nil {
 			t.Error(err)
 		}
 	},
@@ -376,7 +451,7 @@ func TestKilledAtAnyPointAConversionEndsInOneOfTwoStates(t *testing.T) {
 			case l.ours() != nil:
 				t.Errorf("%s: the group is still ours", what)
 			default:
-				if err := complete(l.classic["g"]); err != nil {
+				if err := l.complete(l.classic["g"]); err != nil {
 					t.Errorf("%s: the cluster has %v", what, err)
 				}
 			}
@@ -405,6 +480,108 @@ func TestKilledAtAnyPointAConversionEndsInOneOfTwoStates(t *testing.T) {
 					})
 				})
 			}
+		}
+	}
+}
+
+// Whatever step of a take-over a process dies before or after, the member gets into its group in the end, with all offsets, and the
+// cluster's group is gone; or a classic member comes first, and has it with all offsets.
+func TestKilledAtAnyPointATakeOverLosesNothing(t *testing.T) {
+	takeOver := func(t *testing.T, crashAt int, test func(w *conversionWorld, l *life)) {
+		t.Helper()
+		convertWorld(t, crashAt, -1, func(w *conversionWorld) {
+			w.count = 100 // one batch
+			w.classic["g"] = map[offsets.TopicPartition]int64{}
+			for p := range w.count {
+				w.classic["g"][offsets.TopicPartition{Topic: "in", Partition: p}] = offsetOf(p)
+			}
+			l := w.start(1)
+			defer l.stop()
+			test(w, l)
+		})
+	}
+	var points []string
+	takeOver(t, -1, func(w *conversionWorld, l *life) {
+		if code := l.streamsJoin(); code != 0 {
+			w.t.Errorf("the join ends with code %d", code)
+		}
+		if err := l.complete(l.ours()); err != nil {
+			w.t.Errorf("the streams group has %v", err)
+		}
+		l.settles()
+		points = w.points
+	})
+	t.Logf("%q", points)
+	if len(points) < 12 { // hold, fetch, append, leave, delete, cancel
+		t.Fatalf("only %d points", len(points))
+	}
+	next := map[string]func(*life){
+		"a streams member": func(l *life) {
+			if code := l.streamsJoin(); code != 0 {
+				l.t.Errorf("the join ends with code %d", code)
+			}
+			if err := l.complete(l.ours()); err != nil {
+				l.t.Errorf("the streams group has %v", err)
+			}
+			l.settles()
+		},
+		"its deletion": func(l *life) { // once it is ours; what is nobody's is deleted at the cluster
+			l.beat(-1)
+			req := kmsg.NewPtrDeleteGroupsRequest()
+			req.Groups = []string{"g"}
+			for range 300 {
+				if l.service.Judge(l.t.Context(), "g") == Foreign {
+					break
+				}
+				l.service.DeleteGroups(l.t.Context(), Caller{}, req)
+				time.Sleep(100 * time.Millisecond) // the administrator's patience, on the bubble's clock
+			}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if len(l.classic["g"]) == 0 {
+				return // it was ours, and is gone for good
+			}
+			if err := l.complete(l.classic["g"]); err != nil {
+				l.t.Errorf("the cluster has %v", err)
+			}
+			if l.wasOurs {
+				l.t.Error("the classic group is there again after the streams group was deleted")
+			}
+		},
+		"a classic member": func(l *life) {
+			l.beat(-1) // the streams member is gone, where it was in
+			if code := l.join(); code != codeNotCoordinator {
+				l.t.Errorf("the join ends with code %d", code)
+			}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if err := l.complete(l.classic["g"]); err != nil {
+				l.t.Errorf("the cluster has %v", err)
+			}
+		},
+	}
+	for at, point := range points {
+		for _, name := range slices.Sorted(maps.Keys(next)) {
+			t.Run(fmt.Sprintf("killed at %d %s, then %s", at, point, name), func(t *testing.T) {
+				takeOver(t, at, func(w *conversionWorld, l *life) {
+					l.streamsJoin()
+					for range 100 { // the classic group goes when the answer is out
+						if l.dead {
+							break
+						}
+						time.Sleep(100 * time.Millisecond) // of the bubble's clock
+					}
+					if !l.dead {
+						w.t.Fatal("it lives")
+					}
+					l.stop()
+					after := w.start(int32(1 + at%2))
+					defer after.stop()
+					after.crashAt = -1
+					after.wasOurs = after.service.Judge(w.t.Context(), "g") != Foreign
+					next[name](after)
+				})
+			})
 		}
 	}
 }

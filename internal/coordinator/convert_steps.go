@@ -141,7 +141,7 @@ func (c *Coordinator) takeBack(ctx context.Context, group string, begun eventlog
 		if !v.shards.Holds(group) {
 			return
 		}
-		if err := v.cluster.Delete(ctx, group); err != nil {
+		if err := v.cluster.Delete(ctx, group); err != nil && !errors.Is(err, errClassicMembers) { // those were let in past us, and keep it
 			c.log.Warn("the copy of a group at the cluster can't be removed, the group stays frozen for now", "group", group, "err", err)
 			return
 		}
@@ -188,6 +188,8 @@ func (c *Coordinator) settleConversion(group string) error {
 		return err
 	case standing.Conversion == eventlog.ConversionNone:
 		return nil
+	case standing.Conversion == eventlog.ConversionTaken:
+		return c.deleteTaken(ctx, group)
 	case standing.Conversion != eventlog.ConversionCopied:
 		c.log.Info("an interrupted conversion to a classic group is taken back", "group", group)
 		c.takeBack(ctx, group, standing.Conversion)

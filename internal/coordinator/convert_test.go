@@ -67,6 +67,23 @@ func (s *convertedShards) Commit(_ context.Context, group string, list []Classic
 	s.call("commit %s %s", group, strings.Join(text, ","))
 	return s.refuse["commit"]
 }
+func (s *convertedShards) TakeOver(_ context.Context, _ shard.Caller, _ int16, req *kmsg.StreamsGroupHeartbeatRequest, committed []shard.CommittedOffset) (shard.HeartbeatResult, error) {
+	s.call("take over %s %d", req.Group, len(committed))
+	resp := kmsg.NewPtrStreamsGroupHeartbeatResponse()
+	return shard.HeartbeatResult{Response: resp}, s.refuse["take over"]
+}
+func (s *convertedShards) Hold(_ context.Context, group string) (HeldGroup, error) {
+	s.call("hold %s", group)
+	return s, s.refuse["hold"]
+}
+func (s *convertedShards) Offsets(context.Context) ([]shard.CommittedOffset, error) {
+	return s.committed, s.refuse["fetch"]
+}
+func (s *convertedShards) Still(context.Context) error { return s.refuse["still"] }
+func (s *convertedShards) Leave(context.Context) error {
+	s.call("leave")
+	return nil
+}
 func (s *convertedShards) Delete(_ context.Context, group string) error {
 	s.call("delete at the cluster %s", group)
 	return s.refuse["delete"]
@@ -260,14 +277,14 @@ func TestAGroupOnItsWayIsFrozen(t *testing.T) {
 			if code := l.service.JoinGroup(w.t.Context(), Caller{}, r).ErrorCode; code != codeRebalance {
 				w.t.Errorf("another classic member: code %d", code)
 			}
-			if err := complete(l.ours()); err != nil {
+			if err := l.complete(l.ours()); err != nil {
 				w.t.Errorf("a fetch: %v", err)
 			}
 		}
 		if code := l.join(); code != codeNotCoordinator || !asked {
 			w.t.Errorf("code %d, asked %v", code, asked)
 		}
-		if err := complete(l.classic["g"]); err != nil {
+		if err := l.complete(l.classic["g"]); err != nil {
 			w.t.Errorf("the cluster has %v", err)
 		}
 	})

@@ -14,6 +14,7 @@
 //	                                  cluster; what a failure or a crash leaves; the cluster's side
 //	explain.go explain_description.go explain_epochs.go   why a group is in its state, and why its description is not there;
 //	                                  descriptions of earlier topology epochs
+//	takeover.go                       a streams heartbeat for an empty classic group: its offsets taken over from the cluster
 //	creation.go creation_failures.go creation_request.go   internal topics made for groups; what failed and how it is told; CreateTopics
 //	configs.go configs_alter.go peers.go   what is configured for groups: read here, changed by the owner of the shard, which may
 //	                                  be another replica

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"streamkeeper/shard"
-	"streamkeeper/shard/streams"
 )
 
 // foreignTimeout bounds the question whether the cluster has a group of its own of that id.
@@ -23,13 +22,14 @@ type ForeignGroups interface {
 }
 
 // checkForeign refuses to make a streams group of an id that is in use on the cluster: two coordinators would
-// then hand out the same partitions, and an application whose committed offsets lie there would start over.
-func (c *Coordinator) checkForeign(ctx context.Context, group string) error {
+// then hand out the same partitions, and an application whose committed offsets lie there would start over. classic says that there
+// is a classic group without members, whose place a streams group may take with its offsets.
+func (c *Coordinator) checkForeign(ctx context.Context, group string) (classic bool, err error) {
 	if c.cfg.Foreign == nil {
-		return nil
+		return false, nil
 	}
 	if known, err := c.shards.Known(group); err != nil || known {
-		return err
+		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, foreignTimeout)
 	defer cancel()
@@ -39,14 +39,15 @@ func (c *Coordinator) checkForeign(ctx context.Context, group string) error {
 		if !errors.Is(err, context.Canceled) { // the client left
 			c.foreignUnknown.warn(c.log, c.cfg.Now(), group, err)
 		}
-		return fmt.Errorf("%w: whether the cluster has a group %q of its own is not known: %w", shard.ErrLoading, group, err)
+		return false, fmt.Errorf("%w: whether the cluster has a group %q of its own is not known: %w", shard.ErrLoading, group, err)
 	case kind == "":
-		return nil
-	case members:
-		return &streams.Error{Code: codeNoGroup, Message: fmt.Sprintf("Group %s is not a streams group.", group)}
+		return false, nil
+	case kind == takeOverProtocol && members:
+		return false, fmt.Errorf("%w: a replica is taking it over, or was when it died", shard.ErrConverting)
+	case members, kind == "consumer", kind == "share", c.conversions == nil:
+		return false, notStreams(group)
 	}
-	return &streams.Error{Code: codeNoGroup, Message: fmt.Sprintf("Group %s is not a streams group: the cluster behind this coordinator has a %s group "+
-		"of that name without members, and taking over its offsets is not supported yet. Delete it there, or use another application.id.", group, kind)}
+	return true, nil
 }
 
 // foreignUnknown warns that groups can't be made because the cluster does not say whether it has them. Their members are told to try again

@@ -50,8 +50,10 @@ func (c *Coordinator) heartbeat(ctx context.Context, caller Caller, r *kmsg.Stre
 	if !possibleGroup(r.Group) {
 		return nil, impossibleGroup
 	}
+	classic := false
 	if r.MemberEpoch == 0 {
-		if err := c.checkForeign(ctx, r.Group); err != nil {
+		var err error
+		if classic, err = c.checkForeign(ctx, r.Group); err != nil {
 			return nil, err
 		}
 	}
@@ -64,9 +66,7 @@ func (c *Coordinator) heartbeat(ctx context.Context, caller Caller, r *kmsg.Stre
 	if err != nil {
 		return nil, err
 	}
-	writing, cancel := c.writing(ctx)
-	defer cancel()
-	result, err := c.shards.Heartbeat(writing, caller.shard(), r.Version, r)
+	result, err := c.beat(ctx, caller, r, classic)
 	if err != nil {
 		return nil, c.redirect(ctx, r.Group, err)
 	}
@@ -84,6 +84,16 @@ func possibleGroup(group string) bool {
 }
 
 var impossibleGroup = &streams.Error{Code: codeInvalidGroup, Message: "The group id is longer than 32767 bytes or no valid UTF-8."}
+
+// beat hands the heartbeat to the shard; classic says that the group is to be made of a classic one.
+func (c *Coordinator) beat(ctx context.Context, caller Caller, r *kmsg.StreamsGroupHeartbeatRequest, classic bool) (shard.HeartbeatResult, error) {
+	if classic {
+		return c.takenOver(ctx, caller, r)
+	}
+	writing, cancel := c.writing(ctx)
+	defer cancel()
+	return c.shards.Heartbeat(writing, caller.shard(), r.Version, r)
+}
 
 // createTopics has the internal topics created that the group lacks, and tells the member what stands in the way. The answer does not
 // wait for it: a heartbeat after the topics have appeared finds the group ready.

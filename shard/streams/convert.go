@@ -13,8 +13,8 @@ func (g *Group) Conversion() eventlog.Conversion { return g.meta.Conversion }
 // BeginConversion freezes the group; over says that the cluster has an empty group of that id. A group that was frozen before stays as
 // it is. ok is false where there is nothing to convert: the group does not exist, or has members.
 func (g *Group) BeginConversion(over bool) (records []eventlog.Record, ok bool) {
-	if !g.exists || len(g.members) > 0 {
-		return nil, false
+	if !g.exists || len(g.members) > 0 || g.meta.Conversion == eventlog.ConversionTaken {
+		return nil, false // the last: the cluster's copy must go first, or what was removed since would be in the new one again
 	}
 	if g.meta.Conversion != eventlog.ConversionNone {
 		return nil, true
@@ -46,4 +46,19 @@ func (g *Group) withConversion(c eventlog.Conversion) []eventlog.Record {
 	next := g.meta
 	next.Conversion = c
 	return g.metaRecord(next)
+}
+
+// TakenOver are the records of the heartbeat that makes a group, with the offsets of the classic group that it is made of in front, and the
+// mark that the cluster's copy is still to be deleted. All are to be written at once: the group exists with its offsets, or not.
+func TakenOver(made, offsets []eventlog.Record) []eventlog.Record {
+	records := offsets[:len(offsets):len(offsets)]
+	for _, r := range made {
+		if v, ok := r.Value.(*eventlog.Group); ok {
+			next := *v
+			next.Conversion = eventlog.ConversionTaken
+			r.Value = &next
+		}
+		records = append(records, r)
+	}
+	return records
 }

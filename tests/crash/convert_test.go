@@ -64,6 +64,44 @@ func TestKilledInAConversion(t *testing.T) {
 	}
 }
 
+// takeOverPoints are those of the way from a classic group to a streams group.
+var takeOverPoints = around("taken over", "deletion at the cluster")
+
+// An application that moves from the classic protocol, with a death at each point of the take-over of its group. Its member gets in, its
+// offsets are there, and the cluster has nothing left that would come back when the group is deleted.
+func TestKilledInATakeOver(t *testing.T) {
+	notShort(t)
+	t.Parallel()
+	for _, replicas := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d replicas", replicas), func(t *testing.T) {
+			t.Parallel() // most of the time is waiting for sessions to end
+			w := newWorld(t, replicas)
+			for i, p := range takeOverPoints {
+				g := &scene{group: fmt.Sprintf("came-%d-%s", i, strings.ReplaceAll(p.String(), " ", "-"))}
+				if err := kadm.NewClient(w.direct()).CommitAllOffsets(t.Context(), g.group, committedOffsets()); err != nil {
+					t.Fatal(err)
+				}
+				g.death = w.arm(p, g.group)
+				g.member = w.join(g.group)
+				w.wait(g.death)
+				died := time.Now()
+				if replicas == 1 {
+					w.revive()
+				}
+				w.stored(g.group)
+				w.hasOffsets(g.group)
+				w.leave(g)
+				w.delete(g.group)
+				if got := w.atCluster(g.group); len(got) > 0 {
+					t.Errorf("%s: after the deletion the cluster has %v", g.group, got)
+				}
+				t.Logf("%s %s: settled after %s", g.death.by, p, time.Since(died).Round(time.Millisecond))
+				w.revive()
+			}
+		})
+	}
+}
+
 // fillInput writes ten records to each partition.
 func (w *world) fillInput() {
 	w.t.Helper()
@@ -91,14 +129,17 @@ func (w *world) direct(opts ...kgo.Opt) *kgo.Client {
 // commit commits the offsets of an empty group, as kafka-streams-groups --reset-offsets does.
 func (w *world) commit(group string) {
 	w.t.Helper()
+	kafkatest.Eventually(w.t, settled, func() error {
+		return kadm.NewClient(w.cl).CommitAllOffsets(w.t.Context(), group, committedOffsets())
+	})
+}
+
+func committedOffsets() kadm.Offsets {
 	offsets := kadm.Offsets{}
 	for p, at := range committedAt {
 		offsets.Add(kadm.Offset{Topic: input, Partition: p, At: at, LeaderEpoch: -1, Metadata: "m"})
 	}
-	kafkatest.Eventually(w.t, settled, func() error {
-		resp, err := kadm.NewClient(w.cl).CommitOffsets(w.t.Context(), group, offsets)
-		return errors.Join(err, resp.Error())
-	})
+	return offsets
 }
 
 // consumer is a classic consumer that was started before a replica died.
@@ -198,8 +239,8 @@ func (w *world) isClassic(group string) {
 	}
 }
 
-// comesBack runs a member of the application again. Either it is let in, and the group has its offsets and the cluster nothing; or it is
-// refused, because the group is the cluster's.
+// comesBack runs a member of the application again. It is let in, and the group has its offsets and the cluster nothing; or it is
+// refused, because the group is the cluster's and the consumer still a member of it.
 func (w *world) comesBack(group string) {
 	w.t.Helper()
 	m := w.join(group)
@@ -223,6 +264,23 @@ func (w *world) comesBack(group string) {
 		w.isClassic(group)
 		return
 	}
+	w.hasOffsets(group)
+	kafkatest.Eventually(w.t, settled, func() error { // at once, or when the copy of a group that was taken back is deleted
+		if got := w.atCluster(group); len(got) > 0 {
+			return fmt.Errorf("the cluster has %v of a streams group", got)
+		}
+		return nil
+	})
+	w.stored(group)
+	if err := m.stop(); err != nil && !errors.Is(err, context.Canceled) {
+		w.t.Error(err)
+	}
+	w.delete(group)
+}
+
+// hasOffsets checks that the streams group has its offsets.
+func (w *world) hasOffsets(group string) {
+	w.t.Helper()
 	listed := w.admin.ListStreamsGroupOffsets(w.t.Context(), map[string][]client.TopicPartition{group: nil}, client.OffsetsOptions{})[0]
 	got := map[int32]int64{}
 	for _, o := range listed.Offsets {
@@ -231,12 +289,4 @@ func (w *world) comesBack(group string) {
 	if listed.Err != nil || !maps.Equal(got, committedAt) {
 		w.t.Errorf("%s: the streams group has %v, want %v; %v", group, got, committedAt, listed.Err)
 	}
-	if got := w.atCluster(group); len(got) > 0 {
-		w.t.Errorf("%s: the cluster has %v of a streams group", group, got)
-	}
-	w.stored(group)
-	if err := m.stop(); err != nil && !errors.Is(err, context.Canceled) {
-		w.t.Error(err)
-	}
-	w.delete(group)
 }

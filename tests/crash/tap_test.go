@@ -15,7 +15,7 @@ import (
 
 // step is something that a replica does at the cluster or at the plugin's service.
 type step struct {
-	what  string // marker, stored, deleted, tombstone, frozen; call of the plugin; request at the cluster
+	what  string // marker, stored, nothing stored, tombstone, frozen, taken over: in the log; call: of the plugin; … at the cluster
 	group string
 	by    string // who: the client id, or the replica's part of the address
 }
@@ -203,6 +203,8 @@ func groupStep(r eventlog.Record) string {
 	switch {
 	case !ok:
 		return "tombstone"
+	case v.Conversion == eventlog.ConversionTaken:
+		return "taken over"
 	case v.Conversion != eventlog.ConversionNone:
 		return "frozen"
 	case v.StoredDescriptionTopologyEpoch == eventlog.EpochUncertain:

@@ -18,8 +18,8 @@ var describing39 = world{"serve before 3.9, with descriptions", func(t *testing.
 	return keeperPlace(kafkatest.StartStreamkeeper(t, serveArgs(t, c, "--plugin", "memory")...), c)
 }}
 
-// conversionStory: when a streams application has stopped, a plain consumer takes its group over with the classic protocol, and goes on
-// at the committed offsets. The group is a classic one from then on.
+// conversionStory: an application of the classic protocol is stopped, and goes on with the streams protocol where it was. When that one has
+// stopped, a plain consumer takes its group over with the classic protocol, and goes on at the committed offsets.
 func conversionStory(t *testing.T, w world) {
 	p := w.build(t)
 	group := "moves-" + strings.NewReplacer(" ", "-", ",", "").Replace(w.name)
@@ -27,11 +27,28 @@ func conversionStory(t *testing.T, w world) {
 	kafkatest.CreateTopics(t, p.streams, partitions, in, out)
 	load := kafkatest.NewLoad(t, p.direct, in)
 	sink := kafkatest.Watch(t, p.direct, out)
-	load.Send(100)
+	load.Send(60)
+	old := kafkatest.StartApp(t, kafkatest.AppOptions{Bootstrap: p.streams, Group: group, Name: "old", Protocol: "classic", Close: "leave", Config: map[string]string{"session.timeout.ms": "6000"}})
+	sink.WaitAll(60, outcome)
+	kafkatest.WaitCommitted(t, p.streams, group, in, outcome)
+	old.Stop()
+	load.Send(40)
+	noMembers(t, p, group) // where it has not left, its session ends
+
 	app := kafkatest.StartApp(t, kafkatest.AppOptions{Bootstrap: p.streams, Group: group})
 	app.WaitTasks(partitions)
-	sink.WaitAll(100, outcome)
+	if duplicates := sink.WaitAll(100, outcome); duplicates > 0 {
+		t.Errorf("%d records came out twice: the application began elsewhere than at the committed offsets", duplicates)
+	}
 	kafkatest.WaitCommitted(t, p.streams, group, in, outcome)
+	if c := p.cluster; p.keeper != nil {
+		kafkatest.Eventually(t, outcome, func() error { // the cluster has nothing of it any more
+			if got := kafkatest.Committed(t, c.Bootstrap(), group, in); len(got) > 0 {
+				return fmt.Errorf("the cluster has %v of a streams group", got)
+			}
+			return nil
+		})
+	}
 	before := kafkatest.Committed(t, p.streams, group, in)
 
 	// With members the group refuses it.
@@ -63,4 +80,20 @@ func conversionStory(t *testing.T, w world) {
 	if n := strings.Count(list, group+" "); n != 1 {
 		t.Errorf("the group is listed %d times:\n%s", n, list)
 	}
+}
+
+// noMembers waits until a classic group has no members.
+func noMembers(t *testing.T, p *place, group string) {
+	t.Helper()
+	adm := kafkatest.Admin(t, p.streams)
+	kafkatest.Eventually(t, outcome, func() error {
+		described, err := adm.DescribeGroups(t.Context(), group)
+		if err != nil {
+			return err
+		}
+		if d := described[group]; d.State != "Empty" {
+			return fmt.Errorf("state %s, %d members, %v", d.State, len(d.Members), d.Err)
+		}
+		return nil
+	})
 }
