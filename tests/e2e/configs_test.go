@@ -3,6 +3,7 @@ package e2e
 import (
 	"flag"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -44,9 +45,10 @@ func configsStory(t *testing.T, w world, tools bool) {
 
 // configStory runs the words of a script about configurations of groups.
 type configStory struct {
-	t  *testing.T
-	p  *place
-	cl *kgo.Client
+	t     *testing.T
+	p     *place
+	cl    *kgo.Client
+	tools *kafkatest.ToolSession // at the first use
 }
 
 // run carries out one word:
@@ -92,7 +94,10 @@ var (
 
 // tool runs kafka-configs. The tool names all groups of the cluster; those of other tests have no configurations.
 func (s *configStory) tool(t *testing.T, d *datadriven.TestData) string {
-	out, errOut, exit := kafkatest.Tool(t, s.p.streams, "kafka-configs", strings.Fields(d.Input)...)
+	if s.tools == nil {
+		s.tools = kafkatest.Tools(s.t, s.p.streams)
+	}
+	out, errOut, exit := s.tools.Run("kafka-configs", strings.Fields(d.Input)...)
 	var reasons []string
 	for line := range strings.Lines(errOut) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "at ") {
@@ -246,4 +251,88 @@ func (s *configStory) list(t *testing.T, d *datadriven.TestData) string {
 	}
 	slices.Sort(lines)
 	return fmt.Sprintf("%d\n%s", resp.ErrorCode, strings.Join(lines, ""))
+}
+
+// TestConfiguredWhileRunning: a running application gets standby tasks by a change that comes to the replica which does not own the group. Its
+// configuration outlives the group, and Kafka's tools read the log that it lies in.
+func TestConfiguredWhileRunning(t *testing.T) {
+	r := startTwoReplicas(t)
+	r.waitShares(4, 4)
+	const group = "configured"
+	in, out := group+"-in", group+"-out"
+	kafkatest.CreateTopics(t, r.cluster.Bootstrap(), partitions, in, out)
+	owner, other := r.ownerOf(group)
+	tools := kafkatest.Tools(t, r.replicas[other].Bootstrap())
+	alter := func(args ...string) {
+		t.Helper()
+		args = append([]string{"--entity-type", "groups", "--entity-name", group, "--alter"}, args...)
+		if stdout, stderr, exit := tools.Run("kafka-configs", args...); exit != 0 || stdout != "Completed updating config for group configured.\n" {
+			t.Fatalf("kafka-configs %s: exit %d\n%s%s", strings.Join(args, " "), exit, stdout, stderr)
+		}
+	}
+	alter("--add-config", "streams.initial.rebalance.delay.ms=0") // before there is a group
+
+	host := kafkatest.StartAppHost(t, kafkatest.V44)
+	var apps []*kafkatest.App
+	for _, name := range []string{"a", "b"} {
+		apps = append(apps, host.Start(t, kafkatest.AppOptions{Bootstrap: r.bootstrap(), Group: group, Name: name, Topology: "count"}))
+	}
+	for _, a := range apps {
+		a.WaitTasks(partitions) // of twice as many: a stateless half and a stateful one
+		if s := a.Standbys(); len(s) > 0 {
+			t.Errorf("%s has the standby tasks %v, and none are configured", a.Name(), s)
+		}
+	}
+	standbys := func(want int) {
+		t.Helper()
+		kafkatest.Eventually(t, outcome, func() error {
+			n := 0
+			for _, a := range apps {
+				n += len(a.Standbys())
+			}
+			if n != want {
+				return fmt.Errorf("%d standby tasks, want %d", n, want)
+			}
+			return nil
+		})
+	}
+	alter("--add-config", "streams.num.standby.replicas=1")
+	standbys(partitions)
+	alter("--delete-config", "streams.num.standby.replicas")
+	standbys(0)
+
+	for _, a := range apps {
+		a.Stop()
+	}
+	deleteGroup(t, &place{streams: r.bootstrap()}, group)
+	for _, node := range []int32{owner, other} { // each answers for every group
+		cl, err := kgo.NewClient(kgo.SeedBrokers(r.replicas[node].Bootstrap()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cl.Close()
+		s := &configStory{t: t, cl: cl}
+		d := &datadriven.TestData{CmdArgs: []datadriven.CmdArg{{Key: "group", Vals: []string{group}}, {Key: "keys", Vals: []string{"streams.initial.rebalance.delay.ms"}}}}
+		if got := s.describe(t, d); !strings.Contains(got, "streams.initial.rebalance.delay.ms=0 GROUP_CONFIG") {
+			t.Errorf("after the deletion of the group node %d says\n%s", node, got)
+		}
+	}
+
+	partition := partitionOf(group, 8)
+	types := map[int16]int{}
+	for _, l := range readLog(t, r.cluster.Bootstrap(), r.topic)[partition] {
+		types[l.typ]++
+	}
+	const configType = 32001
+	if types[configType] != 3 {
+		t.Errorf("records by type %v, want 3 of type %d", types, configType)
+	}
+	files, err := filepath.Glob(filepath.Join(r.cluster.DataDir(1), fmt.Sprintf("%s-%d", r.topic, partition), "*.log"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no segment files of partition %d (%v)", partition, err)
+	}
+	stdout, stderr, exit := kafkatest.Tool(t, "", "kafka-dump-log", "--offsets-decoder", "--print-data-log", "--files", strings.Join(files, ","))
+	if skipped := strings.Count(stdout, "Unknown record type "+fmt.Sprint(configType)); exit != 0 || skipped != types[configType] {
+		t.Errorf("kafka-dump-log: exit %d, %d records of type %d skipped\n%s%s", exit, skipped, configType, stdout, stderr)
+	}
 }
