@@ -22,7 +22,7 @@ type DescribeOptions struct {
 	Explain bool
 	// Epochs asks, besides, which topology epochs the plugin has a description of.
 	Epochs bool
-	// TopologyEpoch, where it is not nil, asks for the description of that epoch in the place of the current one's. Where the coordinator can't
+	// TopologyEpoch, where it is not nil, asks for the topology description of that epoch in the place of the current one's. Where the coordinator can't
 	// be asked so, the group's error is UNSUPPORTED_VERSION.
 	TopologyEpoch *int32
 }
@@ -62,6 +62,7 @@ const (
 func (a *Admin) DescribeStreamsGroups(ctx context.Context, groups []string, o DescribeOptions) []DescribedGroup {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
+	o.IncludeTopologyDescription = o.IncludeTopologyDescription || o.TopologyEpoch != nil
 	groups = unique(groups)
 	descriptions := make(map[string]*GroupDescription, len(groups))
 	batchMax := describeBatchMax

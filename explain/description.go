@@ -36,6 +36,8 @@ type Description struct {
 	// StoredEpoch is the epoch that the plugin holds for sure: -1 none, -2 not certain; FailedEpoch the one it refused for good.
 	StoredEpoch int32 `json:"storedEpoch"`
 	FailedEpoch int32 `json:"failedEpoch"`
+	// StoredAt is when the plugin took the description; nil where nothing is stored, or it was before the coordinator took the group over.
+	StoredAt *time.Time `json:"storedAt,omitempty"`
 
 	// Asked counts the questions; AskedAt is the time of the last one, Member whom it went to. NextAsk is until when nobody is asked.
 	Asked   int        `json:"asked,omitempty"`

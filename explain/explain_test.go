@@ -58,6 +58,26 @@ func TestQuestionAndAnswerThroughTheWire(t *testing.T) {
 	}
 }
 
+// An answer about names without end can still be read.
+func TestAnswersAreBounded(t *testing.T) {
+	long := strings.Repeat("ü", 16_000)
+	g := &Group{State: "Reconciling", Description: Description{Cause: Refused, Reason: long}}
+	for range 40 {
+		g.Reasons = append(g.Reasons, Reason{Code: GivingUpTasks, Text: long, Member: long, Tasks: []string{long, long}, Holders: []string{long}, Topics: []Topic{{Name: long}}, Until: ago(0)})
+	}
+	var tags kmsg.Tags
+	g.Put(&tags)
+	got, err := GroupOf(&tags)
+	if err != nil || len(got.Reasons) != 40 || got.Description.Cause != Refused || got.Reasons[39].Until == nil {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	size := 0
+	tags.Each(func(_ uint32, b []byte) { size = len(b) })
+	if size > answerBytesMax || !utf8.ValidString(got.Reasons[0].Member) || !strings.HasSuffix(got.Reasons[0].Text, "…") || len(g.Reasons[0].Tasks) != 2 {
+		t.Errorf("%d bytes: %+v", size, got.Reasons[0])
+	}
+}
+
 // A question that can't be read is no question; an answer that can't be read is an error that says so.
 func TestWhatCanNotBeRead(t *testing.T) {
 	for _, c := range []struct{ value, err string }{
@@ -109,6 +129,7 @@ func TestTextOfDescriptions(t *testing.T) {
 		want string
 	}{
 		{Description{Text: "Stored."}, "Stored."},
+		{Description{Text: "Stored.", StoredAt: ago(2 * time.Hour)}, "Stored. It was pushed 2h0m0s ago."},
 		{Description{Text: "Waiting.", Asked: 1, AskedAt: ago(time.Second), Member: "m\x1b[2J", NextAsk: ago(-time.Minute)},
 			`Waiting. Asked once, the last time 1s ago (member m\x1b[2J). Nobody is asked for another 1m0s.`},
 		{Description{Text: "No answer.", Asked: 3, AskedAt: ago(time.Hour), NextAsk: ago(time.Second), Todo: "Look."},

@@ -3,6 +3,7 @@ package explain
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -37,10 +38,37 @@ func QuestionOf(tags *kmsg.Tags) (q Question, ok bool) {
 	return q, ok
 }
 
-// Put adds the answer to the tagged fields of a described group.
+const (
+	// answerBytesMax is where details are left out of an answer: ids and names may be 32 KB each, and an answer that the client refuses to
+	// read explains nothing.
+	answerBytesMax = 1 << 20
+	// answerTextMax is how much of each text and name is left then, in bytes.
+	answerTextMax = 1000
+)
+
+// Put adds the answer to the tagged fields of a described group. One that is too large loses its lists of topics, tasks and members, and
+// the ends of its texts.
 func (g *Group) Put(tags *kmsg.Tags) {
 	g.Format = Format
-	tags.Set(Tag, mustJSON(g))
+	b := mustJSON(g)
+	if len(b) > answerBytesMax {
+		small := *g
+		small.Reasons = make([]Reason, len(g.Reasons))
+		for i, r := range g.Reasons {
+			small.Reasons[i] = Reason{Code: r.Code, Text: cut(r.Text), Todo: cut(r.Todo), Member: cut(r.Member), Since: r.Since, Until: r.Until, Count: r.Count}
+		}
+		d := &small.Description
+		d.Text, d.Todo, d.Plugin, d.Member, d.Reason = cut(d.Text), cut(d.Todo), cut(d.Plugin), cut(d.Member), cut(d.Reason)
+		b = mustJSON(&small)
+	}
+	tags.Set(Tag, b)
+}
+
+func cut(s string) string {
+	if len(s) <= answerTextMax {
+		return s
+	}
+	return strings.ToValidUTF8(s[:answerTextMax], "") + "…"
 }
 
 // GroupOf reads the answer of a described group; nil where there is none. An error says that it can't be read.

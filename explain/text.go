@@ -73,6 +73,9 @@ func (t Topic) text(at time.Time) string {
 func (d Description) TextAt(at time.Time) string {
 	var b strings.Builder
 	b.WriteString(Clean(d.Text))
+	if d.StoredAt != nil {
+		b.WriteString(" It was pushed " + span(at.Sub(*d.StoredAt)) + " ago.")
+	}
 	if d.Reason != "" {
 		b.WriteString(" The plugin says: " + strconv.Quote(strings.ToValidUTF8(d.Reason, "?")))
 		if d.ReasonAt != nil {

@@ -317,11 +317,24 @@ func TestExplain(t *testing.T) {
 			t.Errorf("of a group that is not there: %v", err)
 		}
 		r.join(t, "g", "m")
-		if err := r.BeginPush(t.Context(), "g", "m", 0, nil); err != nil {
-			t.Fatal(err)
+		r.join(t, "h", "m")
+		now := time.Now()
+		for _, g := range []string{"g", "h"} {
+			if err := r.BeginPush(t.Context(), g, "m", 0, nil); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if err := r.PushRefused(t.Context(), "g", tooOdd); err != nil {
 			t.Fatal(err)
+		}
+		if e, err := r.Explain(t.Context(), "h"); err != nil || e.DescribedAt != 0 {
+			t.Errorf("before it is stored it was stored at %d, %v", e.DescribedAt, err)
+		}
+		if err := r.PushStored(t.Context(), "h", 0); err != nil {
+			t.Fatal(err)
+		}
+		if e, err := r.Explain(t.Context(), "h"); err != nil || e.Stored != 0 || e.DescribedAt != now.UnixMilli() {
+			t.Errorf("stored at %d, %v, want %d", e.DescribedAt, err, now.UnixMilli())
 		}
 		time.Sleep(20 * time.Second)
 		check := func(r *node, silent time.Duration, speaks bool) {

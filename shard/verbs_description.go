@@ -7,6 +7,7 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/shard/offsets"
+	"streamkeeper/shard/streams"
 )
 
 // What the log says of topology descriptions (KIP-1331). The plugin is called elsewhere, between these verbs: a barrier before the
@@ -61,12 +62,13 @@ func (h *Host) BeginPush(ctx context.Context, group, member string, topologyEpoc
 
 // PushStored records that the plugin took a description. A group that is gone by now is a *streams.Error with GROUP_ID_NOT_FOUND.
 func (h *Host) PushStored(ctx context.Context, group string, topologyEpoch int32) error {
-	return h.mark(ctx, "push stored", group, func(t *turn) ([]eventlog.Record, error) {
+	_, err := call(ctx, h, "push stored", group, func(t *turn) (struct{}, effect, error) {
 		if !t.g.Exists() {
-			return nil, notFound(group)
+			return struct{}{}, effect{}, notFound(group)
 		}
-		return t.g.DescriptionStored(topologyEpoch), nil
+		return struct{}{}, effect{records: t.g.DescriptionStored(topologyEpoch), soft: streams.Described(t.env(Caller{}, 0)), quiet: true}, nil
 	})
+	return err
 }
 
 // PushRefused records that the plugin refused a description for good, and why (the shard fills in when); errors as PushStored.

@@ -18,6 +18,7 @@ type Explained struct {
 	// What decides whether a member can be asked for a topology description: the epoch that was refused for good and why (nil where that is
 	// not known), the members that run the group's topology, and which versions of StreamsGroupHeartbeat were heard: too old to
 	// be asked, and able to.
+	DescribedAt         int64 // when the description that is stored was, in ms since 1970; 0: not known
 	Failed              int32
 	Refusal             *eventlog.DescriptionRefusal
 	Current             int
@@ -33,7 +34,7 @@ func (h *Host) Explain(ctx context.Context, group string) (Explained, error) {
 		env := t.env(Caller{}, 1)
 		e := Explained{
 			Described: Described{t.g.Describe(env), t.g.StoredDescriptionTopologyEpoch()}, At: t.now, Reasons: t.g.Explain(env, t.due),
-			Failed: t.g.FailedDescriptionTopologyEpoch(), Refusal: t.g.Refusal(), Current: t.g.MembersCurrent(),
+			DescribedAt: t.g.DescribedAt(), Failed: t.g.FailedDescriptionTopologyEpoch(), Refusal: t.g.Refusal(), Current: t.g.MembersCurrent(),
 		}
 		e.SpeakOld, e.SpeakDesc = t.g.Versions()
 		return e, effect{}, nil

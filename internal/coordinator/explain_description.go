@@ -33,6 +33,9 @@ func (c *Coordinator) explainDescription(d *described, got *plugin.GetResult) {
 	case epoch < 0:
 		e.Cause, e.Text = explain.NoneToAsk, "The group has no topology yet."
 	case d.Stored == epoch && got != nil:
+		if d.DescribedAt != 0 {
+			e.StoredAt = explain.Millis(d.DescribedAt)
+		}
 		c.explainStored(e, got)
 	case d.Failed == epoch:
 		e.Cause, e.Text, e.NextAsk = explain.Refused, "The plugin "+e.Plugin+" refused the topology description for good; nobody is asked again.", nil

@@ -63,6 +63,18 @@ func (g *Group) DescriptionStored(topologyEpoch int32) []eventlog.Record {
 	return g.withStored(max(g.meta.StoredDescriptionTopologyEpoch, topologyEpoch))
 }
 
+// Described is the fact, beside the record of DescriptionStored, that the plugin took a description just now.
+func Described(env Env) Soft { return Soft{describedAt: env.Now} }
+
+// DescribedAt is when the plugin took the description that it has, in ms since 1970; 0 where that is not known: nothing is stored, or it
+// was before the group came into memory.
+func (g *Group) DescribedAt() int64 {
+	if g.meta.StoredDescriptionTopologyEpoch < 0 {
+		return 0
+	}
+	return g.soft.describedAt
+}
+
 // DescriptionRefused is the outcome of a push that the plugin refused for good, and why. What is stored stays uncertain.
 func (g *Group) DescriptionRefused(why eventlog.DescriptionRefusal) []eventlog.Record {
 	if !g.exists || g.meta.FailedDescriptionTopologyEpoch >= why.TopologyEpoch {

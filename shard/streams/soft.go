@@ -18,6 +18,8 @@ type softState struct {
 	delayed bool
 	// versions are the versions of StreamsGroupHeartbeat that members spoke, a bit each: what the group can be asked depends on it.
 	versions uint16
+	// describedAt is when the plugin took the description that is stored, ms since 1970; 0: not known.
+	describedAt int64
 	// offsets are the changelog positions that members reported.
 	offsets map[string]*taskOffsets
 }
@@ -39,8 +41,9 @@ type Soft struct {
 
 	shutdownBy string
 
-	delay    delayChange
-	versions uint16
+	delay       delayChange
+	versions    uint16
+	describedAt int64
 
 	offsetsOf string
 	offsets   *taskOffsets
@@ -71,6 +74,9 @@ func (g *Group) ApplySoft(s Soft) {
 		g.soft.shutdownBy = s.shutdownBy
 	}
 	g.soft.versions |= s.versions
+	if s.describedAt != 0 {
+		g.soft.describedAt = s.describedAt
+	}
 	switch s.delay {
 	case delayBegins:
 		g.soft.delayed = true
