@@ -33,7 +33,7 @@ func TestKilledInAConversion(t *testing.T) {
 		for _, next := range []string{"the consumer goes on", "the application comes back"} {
 			t.Run(fmt.Sprintf("%s, %d replicas", next, replicas), func(t *testing.T) {
 				t.Parallel() // most of the time is waiting for sessions to end
-				w := newWorld(t, replicas)
+				w := newWorld(t, inCatalogue, replicas)
 				w.fillInput()
 				for i, p := range conversionPoints {
 					g := &scene{group: fmt.Sprintf("moved-%d-%s", i, strings.ReplaceAll(p.String(), " ", "-"))}
@@ -75,7 +75,7 @@ func TestKilledInATakeOver(t *testing.T) {
 	for _, replicas := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d replicas", replicas), func(t *testing.T) {
 			t.Parallel() // most of the time is waiting for sessions to end
-			w := newWorld(t, replicas)
+			w := newWorld(t, inCatalogue, replicas)
 			for i, p := range takeOverPoints {
 				g := &scene{group: fmt.Sprintf("came-%d-%s", i, strings.ReplaceAll(p.String(), " ", "-"))}
 				if err := kadm.NewClient(w.direct()).CommitAllOffsets(t.Context(), g.group, committedOffsets()); err != nil {

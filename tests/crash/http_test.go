@@ -47,7 +47,7 @@ func TestTheServiceOfTheHTTPPluginIsAskedWithTheTraceContext(t *testing.T) {
 	defer server.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
 	t.Setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
-	w := newWorld(t, 1)
+	w := newWorld(t, inCatalogue, 1)
 	g := &scene{group: "pictured"}
 	w.prepare(g) // its last look at the description is one of several
 	w.delete(g.group)

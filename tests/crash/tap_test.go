@@ -169,10 +169,10 @@ func (t *tap) steps(req kmsg.Request) []step {
 	return steps
 }
 
-// logSteps are what the records of a batch say of groups. A batch of another topic says nothing: its keys are none of ours.
+// logSteps are what the records of a batch say of groups, or do with descriptions. Those of other topics say nothing: their keys are none of ours.
 func logSteps(records []byte) []step {
 	var batch kmsg.RecordBatch
-	if batch.ReadFrom(records) != nil || batch.Attributes&7 != 0 { // the log is not compressed
+	if batch.ReadFrom(records) != nil || batch.Attributes&7 != 0 { // neither the log nor descriptions are compressed here
 		return nil
 	}
 	var steps []step
@@ -188,6 +188,10 @@ func logSteps(records []byte) []step {
 			return nil
 		}
 		rest = rest[end:]
+		if k, ok := describedGroup(r.Key); ok {
+			steps = append(steps, step{what: "call", group: *k.Group})
+			continue
+		}
 		record, err := eventlog.Decode(eventlog.Raw{Key: r.Key, Value: r.Value})
 		if err != nil || record.Key.Type != eventlog.TypeGroup {
 			continue

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// Worlds wait for sessions to end most of the time: more of them than processors run side by side.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "10"); err != nil {
 		panic(err)
 	}
 	os.Exit(kafkatest.Main(m))
@@ -46,11 +46,13 @@ const (
 	input    = "in"
 	firstID  = 1000001
 	logTopic = "__streams_groups"
+
+	logPartitions = 4
 )
 
 // settings make groups and replicas quick.
 var settings = []string{
-	"--log-partitions", "4", "--ownership-session-timeout", "1500ms",
+	"--log-partitions", fmt.Sprint(logPartitions), "--ownership-session-timeout", "1500ms",
 	"--set", "group.streams.initial.rebalance.delay.ms=0",
 	"--set", "group.streams.min.heartbeat.interval.ms=200", "--set", "group.streams.heartbeat.interval.ms=200",
 }
@@ -58,6 +60,7 @@ var settings = []string{
 // world is a cluster, a service for the plugin, and replicas before them.
 type world struct {
 	t         *testing.T
+	backend   backend
 	cluster   *kfake.Cluster
 	catalogue *reference.Catalogue
 	service   *httptest.Server
@@ -78,9 +81,9 @@ type death struct {
 	by    string
 }
 
-func newWorld(t *testing.T, replicas int, more ...string) *world {
+func newWorld(t *testing.T, b backend, replicas int, more ...string) *world {
 	t.Helper()
-	w := &world{t: t, catalogue: reference.New(0, 0)}
+	w := &world{t: t, backend: b, catalogue: reference.New(0, 0)}
 	tap := &tap{topic: logTopic, before: func(s step) bool { return !w.dies(s, false) }, after: func(s step) bool { return !w.dies(s, true) }}
 	var err error
 	if w.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, input), kfake.ListenFn(tap.listen), kfake.GroupMinSessionTimeout(time.Second),
@@ -93,8 +96,8 @@ func newWorld(t *testing.T, replicas int, more ...string) *world {
 	var seeds []string
 	for i := range replicas {
 		args := append([]string{"serve", "--bootstrap-servers", strings.Join(w.cluster.ListenAddrs(), ","), "--log-topic", logTopic,
-			"--node-id", fmt.Sprint(firstID + i), "--plugin", "http", "--plugin-set", fmt.Sprintf("url=%s/%s", w.service.URL, replicaName(i))}, settings...)
-		k := kafkatest.NewStreamkeeper(t, append(args, more...)...)
+			"--node-id", fmt.Sprint(firstID + i)}, settings...)
+		k := kafkatest.NewStreamkeeper(t, slices.Concat(args, b.settings(w, i), more)...)
 		k.Start()
 		w.replicas = append(w.replicas, k)
 		seeds = append(seeds, k.Bootstrap())
@@ -115,11 +118,11 @@ func replicaName(i int) string { return fmt.Sprintf("streamkeeper-%d", firstID+i
 
 // serve is the plugin's service.
 func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
-	by, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	by, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	w.mu.Lock()
 	w.asked = append(w.asked, r.Clone(context.Background()))
 	w.mu.Unlock()
-	s := step{what: "call", group: strings.Split(rest, "/")[1], by: by}
+	s := step{what: "call", group: groupOf(r), by: by}
 	if by != "test" && w.dies(s, false) {
 		panic(http.ErrAbortHandler)
 	}
@@ -135,15 +138,11 @@ func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 	_, _ = rw.Write(answer.Body.Bytes())
 }
 
-// holds says whether the service has a description of the group.
-func (w *world) holds(group string) bool {
-	w.t.Helper()
-	resp, err := http.Get(w.service.URL + path.Join("/test/groups", group, "topologies/0"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
+// groupOf is the group that a request of the plugin's is about.
+func groupOf(r *http.Request) string {
+	_, group, _ := strings.Cut(r.URL.Path, "/groups/")
+	group, _, _ = strings.Cut(group, "/")
+	return group
 }
 
 // arm makes the next replica die that comes to the point with the group.
@@ -249,7 +248,7 @@ func (w *world) stored(group string) {
 		case d.Description.TopologyDescription == nil:
 			return fmt.Errorf("description status %v", d.Description.TopologyStatus)
 		case !w.holds(group):
-			return errors.New("it is shown, and the service has none")
+			return errors.New("it is shown, and the plugin has none")
 		}
 		return nil
 	})
