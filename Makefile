@@ -14,13 +14,14 @@ JVM_TIMEOUT = 18m
 
 FUZZ_TIME ?= 20s
 SEEDS ?= 3000
+CHECKS ?= 3000
 RUN_ARGS ?=
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: ## streamkeeper with an embedded log: nothing else to install (RUN_ARGS='--listen :9292')
@@ -54,6 +55,10 @@ race: ## all tests that need no JVM, with the race detector and the self-checks 
 .PHONY: sim
 sim: ## SEEDS new random histories of replicas, clients and faults (3000); a failing seed is shrunk and printed
 	cd tests/sim && $(GO) test -count=1 -timeout 60m -run '^TestSimulation$$' -args -seeds $(SEEDS) $(SIM)
+
+.PHONY: differential
+differential: java fetch ## CHECKS random histories beside Kafka's own coordinator classes (3000); a failure is shrunk and kept for -rapid.failfile
+	cd tests/differential && $(GO) test -count=1 -timeout 60m -run '^TestRandom' -args -rapid.checks $(CHECKS) -rapid.shrinktime 2m
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZ_TIME (20s)

@@ -1,188 +1,154 @@
 package differential
 
 import (
-	"slices"
-
-	"streamkeeper/shard/streams"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 )
 
-// tp is a partition to commit.
-type tp struct {
-	topic     string
-	partition int32
-}
-
-// commit compares who may commit offsets: a whole request is admitted or refused with one code. The group must exist; what is
-// written is another package's.
-func (w *world) commit(member string, epoch int32, instance *string, version int16, transactional bool, parts []tp) {
-	w.t.Helper()
-	w.note("commit v%d member=%q epoch=%d transactional=%v %v", version, member, epoch, transactional, parts)
-	var theirs []int16
-	if transactional {
-		theirs = w.txnCommit(member, epoch, instance, version, parts)
-	} else {
-		theirs = w.plainCommit(member, epoch, instance, version, parts)
+// offsets draws something about the group's offsets: a commit, a fetch, a deletion, the end of a transaction.
+func (h *history) drawOffsets(c *client) {
+	if !h.g.Exists() {
+		return
 	}
-	admit, err := w.g.AdmitCommit(member, epoch, instance, version, transactional)
-	for _, p := range parts {
-		if err == nil && admit != nil {
-			err = admit(p.topic, p.partition)
+	switch k := rapid.IntRange(0, 9).Draw(h.rt, "about offsets"); {
+	case k < 4:
+		h.drawCommit(c)
+	case k < 5:
+		h.drawTxnCommit(c)
+	case k < 6:
+		h.marker(h.drawProducer(), rapid.Bool().Draw(h.rt, "commits"))
+	case k < 7:
+		if parts := h.drawParts(); len(parts) > 0 {
+			h.deleteOffsets(parts)
 		}
-	}
-	ours := int16(0)
-	if err != nil {
-		ours = err.(*streams.Error).Code
-	}
-	for _, code := range theirs {
-		if code != ours {
-			w.fail("commit: Kafka answers %v, we %d", theirs, ours)
-		}
+	default:
+		h.drawFetch(c)
 	}
 }
 
-func byTopic(parts []tp) (names []string, of map[string][]int32) {
-	of = map[string][]int32{}
-	for _, p := range parts {
-		if of[p.topic] == nil {
-			names = append(names, p.topic)
-		}
-		of[p.topic] = append(of[p.topic], p.partition)
+func (h *history) drawProducer() int64 { return rapid.Int64Range(7, 8).Draw(h.rt, "producer") }
+
+// drawAs draws who asks, at what epoch.
+func (h *history) drawAs(c *client) (member string, epoch int32) {
+	epoch = c.epoch
+	if rapid.Bool().Draw(h.rt, "wrong epoch") {
+		epoch += rapid.Int32Range(-2, 2).Draw(h.rt, "epoch off by")
 	}
-	return names, of
+	return rapid.SampledFrom([]string{c.id, c.id, c.id, "", "nobody"}).Draw(h.rt, "as"), epoch
 }
 
-func (w *world) plainCommit(member string, epoch int32, instance *string, version int16, parts []tp) (codes []int16) {
-	w.t.Helper()
+func (h *history) drawInstance() *string {
+	if rapid.IntRange(0, 9).Draw(h.rt, "instance") == 0 {
+		return kmsg.StringPtr("i0")
+	}
+	return nil
+}
+
+// drawParts draws partitions, now and then one that is not there.
+func (h *history) drawParts() (parts []tp) {
+	for _, t := range h.have {
+		for n := range t.Partitions {
+			if rapid.IntRange(0, 3).Draw(h.rt, "this one") == 0 {
+				parts = append(parts, tp{t.Name, n})
+			}
+		}
+	}
+	switch rapid.IntRange(0, 14).Draw(h.rt, "another") {
+	case 0:
+		parts = append(parts, tp{"nowhere", 0})
+	case 1:
+		if len(h.have) > 0 {
+			parts = append(parts, tp{h.have[0].Name, h.have[0].Partitions})
+		}
+	}
+	return parts
+}
+
+func (h *history) drawCommit(c *client) {
+	parts := h.drawParts()
+	if len(parts) == 0 {
+		return
+	}
 	req := kmsg.NewPtrOffsetCommitRequest()
-	req.Version, req.Group, req.MemberID, req.Generation, req.InstanceID = version, group, member, epoch, instance
+	req.Version = rapid.SampledFrom([]int16{9, 9, 9, 10, 10, 8, 2}).Draw(h.rt, "version")
+	req.Group, req.InstanceID = group, h.drawInstance()
+	req.MemberID, req.Generation = h.drawAs(c)
+	if h.g.Empty() && rapid.Bool().Draw(h.rt, "an administrator") {
+		req.MemberID, req.Generation = "", -1
+	}
+	if req.Version < 7 {
+		req.InstanceID = nil
+	}
+	if req.Version == 2 {
+		req.RetentionTimeMillis = rapid.SampledFrom([]int64{-1, 5000}).Draw(h.rt, "retention")
+	}
 	names, of := byTopic(parts)
 	for _, name := range names {
 		t := kmsg.NewOffsetCommitRequestTopic()
 		t.Topic = name
+		if req.Version >= 10 {
+			t.TopicID = topic(name, 0, 1).ID
+			if known, ok := h.topics.byName[name]; ok {
+				t.TopicID = known.ID
+			}
+		}
 		for _, n := range of[name] {
 			p := kmsg.NewOffsetCommitRequestTopicPartition()
-			p.Partition, p.Offset = n, 5
-			t.Partitions = append(t.Partitions, p)
-		}
-		req.Topics = append(req.Topics, t)
-	}
-	_, body := w.request(req, "committer", "/127.0.0.1")
-	resp := kmsg.NewPtrOffsetCommitResponse()
-	resp.Version = version
-	if err := resp.ReadFrom(body); err != nil {
-		w.fail("%v", err)
-	}
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			codes = append(codes, p.ErrorCode)
-		}
-	}
-	return codes
-}
-
-func (w *world) txnCommit(member string, epoch int32, instance *string, version int16, parts []tp) (codes []int16) {
-	w.t.Helper()
-	req := kmsg.NewPtrTxnOffsetCommitRequest()
-	req.Version, req.Group, req.MemberID, req.Generation, req.InstanceID = version, group, member, epoch, instance
-	req.TransactionalID, req.ProducerID = "t", 7
-	names, of := byTopic(parts)
-	for _, name := range names {
-		t := kmsg.NewTxnOffsetCommitRequestTopic()
-		t.Topic = name
-		for _, n := range of[name] {
-			p := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-			p.Partition, p.Offset = n, 5
-			t.Partitions = append(t.Partitions, p)
-		}
-		req.Topics = append(req.Topics, t)
-	}
-	_, body := w.request(req, "committer", "/127.0.0.1")
-	resp := kmsg.NewPtrTxnOffsetCommitResponse()
-	resp.Version = version
-	if err := resp.ReadFrom(body); err != nil {
-		w.fail("%v", err)
-	}
-	const illegalGeneration, staleMemberEpoch = 22, 113
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			code := p.ErrorCode
-			if code == illegalGeneration { // up to version 5 it stands for a stale epoch
-				code = staleMemberEpoch
+			p.Partition, p.Offset = n, rapid.Int64Range(0, 9).Draw(h.rt, "offset")
+			if req.Version >= 6 && rapid.Bool().Draw(h.rt, "leader epoch") {
+				p.LeaderEpoch = 3
 			}
-			codes = append(codes, code)
+			switch rapid.IntRange(0, 19).Draw(h.rt, "metadata") {
+			case 0:
+				p.Metadata = kmsg.StringPtr(strings.Repeat("x", 5000))
+			case 1:
+				p.Metadata = kmsg.StringPtr(strings.Repeat("é", 4096))
+			case 2:
+				p.Metadata = kmsg.StringPtr("m")
+			}
+			t.Partitions = append(t.Partitions, p)
 		}
+		req.Topics = append(req.Topics, t)
 	}
-	return codes
+	h.plainCommit(req)
 }
 
-// fetch compares who may fetch offsets.
-func (w *world) fetch(member *string, epoch int32) {
-	w.t.Helper()
-	w.note("fetch member=%v epoch=%d", member, epoch)
-	req := kmsg.NewPtrOffsetFetchRequest()
-	req.Version = 9
-	g := kmsg.NewOffsetFetchRequestGroup()
-	g.Group, g.MemberID, g.MemberEpoch = group, member, epoch
-	req.Groups = append(req.Groups, g)
-	_, body := w.request(req, "fetcher", "/127.0.0.1")
-	resp := kmsg.NewPtrOffsetFetchResponse()
-	resp.Version = 9
-	if err := resp.ReadFrom(body); err != nil || len(resp.Groups) != 1 {
-		w.fail("answer to a fetch: %v", err)
-	}
-	ours := int16(0)
-	if err := w.g.AdmitFetch(member, epoch); err != nil {
-		ours = err.(*streams.Error).Code
-	}
-	if theirs := resp.Groups[0].ErrorCode; theirs != ours {
-		w.fail("fetch: Kafka answers %d, we %d", theirs, ours)
-	}
-}
-
-// offsets draws a commit or a fetch.
-func (h *history) offsets(c *client) {
-	if !h.g.Exists() {
-		return
-	}
-	epoch := c.epoch + rapid.Int32Range(-2, 2).Draw(h.rt, "epoch off by")
-	if rapid.Bool().Draw(h.rt, "right epoch") {
-		epoch = c.epoch
-	}
-	member := rapid.SampledFrom([]string{c.id, c.id, c.id, "", "nobody"}).Draw(h.rt, "as")
-	if rapid.IntRange(0, 2).Draw(h.rt, "fetch") == 0 {
-		id := &member
-		// With an epoch and without an id Kafka 4.4 fails (UNKNOWN_SERVER_ERROR); here the member is unknown.
-		if rapid.IntRange(0, 3).Draw(h.rt, "no id") == 0 {
-			id, epoch = nil, min(epoch, -1)
-		}
-		h.fetch(id, epoch)
-		return
-	}
+func (h *history) drawTxnCommit(c *client) {
 	var parts []tp
-	for _, t := range h.have {
-		for n := range t.Partitions {
-			if rapid.IntRange(0, 3).Draw(h.rt, "commits") == 0 {
-				parts = append(parts, tp{t.Name, n})
-			}
+	for _, p := range h.drawParts() {
+		if t, ok := h.topics.byName[p.topic]; ok && p.partition < t.Partitions {
+			parts = append(parts, p)
 		}
 	}
 	if len(parts) == 0 {
 		return
 	}
-	var instance *string
-	if rapid.IntRange(0, 9).Draw(h.rt, "instance") == 0 {
-		instance = kmsg.StringPtr("i0")
+	member, epoch := h.drawAs(c)
+	h.txnCommit(member, epoch, h.drawInstance(), 5, h.drawProducer(), parts, rapid.Int64Range(0, 9).Draw(h.rt, "offset"))
+}
+
+func (h *history) drawFetch(c *client) {
+	member, epoch := h.drawAs(c)
+	id := &member
+	// With an epoch and without an id Kafka 4.4 fails (UNKNOWN_SERVER_ERROR); here the member is unknown.
+	if rapid.IntRange(0, 3).Draw(h.rt, "no id") == 0 {
+		id, epoch = nil, min(epoch, -1)
 	}
-	transactional := rapid.IntRange(0, 2).Draw(h.rt, "transactional") == 0
-	version := int16(9)
-	switch {
-	case transactional:
-		version = 5
-	case rapid.IntRange(0, 9).Draw(h.rt, "old") == 0:
-		version = 8
+	var parts []tp
+	if rapid.IntRange(0, 2).Draw(h.rt, "all") > 0 {
+		if parts = h.drawParts(); parts == nil {
+			parts = []tp{}
+		}
 	}
-	h.commit(member, epoch, instance, version, transactional, slices.Clone(parts))
+	version := rapid.SampledFrom([]int16{9, 9, 10}).Draw(h.rt, "version")
+	h.fetch(id, epoch, version, rapid.Bool().Draw(h.rt, "stable"), parts)
+}
+
+// drawList lists groups. Kafka 4.4 never finds a streams group by its state NotReady, which is not asked for here.
+func (h *history) drawList() {
+	states := rapid.SliceOfN(rapid.SampledFrom([]string{"Empty", "assigning", "Reconciling", "stable", "Dead"}), 0, 2).Draw(h.rt, "states")
+	types := rapid.SliceOfN(rapid.SampledFrom([]string{"streams", "Streams", "classic", "consumer"}), 0, 2).Draw(h.rt, "types")
+	h.list(states, types)
 }

@@ -127,10 +127,14 @@ func (h *history) step() {
 		h.failOver()
 	case k < 95:
 		h.deleteGroup()
-	case k < 98:
-		h.offsets(c)
-	default:
+	case k < 96:
+		h.drawList()
+	case k < 97:
 		h.describe()
+	default:
+		for range rapid.IntRange(1, 4).Draw(h.rt, "of offsets") {
+			h.drawOffsets(c)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/shard/groupconfig"
+	"streamkeeper/shard/offsets"
 	"streamkeeper/shard/streams"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -35,12 +36,13 @@ type world struct {
 	topics *topicSet
 	now    int64 // ms
 
-	g      *streams.Group
-	log    []eventlog.Record // all records of the group, in order
-	timers []timer
-	seq    int
-	story  []string // what was done, for the report of a failure
-	over   bool     // Kafka failed where we do not: from here on the states differ
+	g       *streams.Group
+	log     []eventlog.Record // all records of the group, in order
+	offsets *committed
+	timers  []timer
+	seq     int
+	story   []string // what was done, for the report of a failure
+	over    bool     // Kafka failed where we do not: from here on the states differ
 }
 
 type timer struct {
@@ -63,7 +65,7 @@ const oracleStart = 1_000_000
 
 func newWorld(t failer, o *oracle, cfg streams.Config) *world {
 	t.Helper()
-	w := &world{t: t, oracle: o, now: oracleStart, g: streams.NewGroup(group), topics: &topicSet{version: 1, byName: map[string]streams.Topic{}}}
+	w := &world{t: t, oracle: o, now: oracleStart, g: streams.NewGroup(group), offsets: newCommitted(), topics: &topicSet{version: 1, byName: map[string]streams.Topic{}}}
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	settings := map[string]string{
 		"group.streams.initial.rebalance.delay.ms": ms(cfg.InitialRebalanceDelay),
@@ -148,9 +150,11 @@ func (w *world) setTopics(list []streams.Topic) {
 		h := hex.EncodeToString(t.ID[:])
 		op = append(op, map[string]any{"name": t.Name, "partitions": t.Partitions, "id": h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:], "racks": t.Racks})
 	}
+	before := w.topics
 	w.topics = next
 	w.note("topics %s", topicsText(list))
-	w.do(map[string]any{"op": "topics", "topics": op})
+	a := w.do(map[string]any{"op": "topics", "topics": op})
+	w.topicsDeleted(before, a.Records)
 }
 
 func topicsText(list []streams.Topic) string {
@@ -405,18 +409,22 @@ func (w *world) deleteGroup() {
 		w.fail("answer of the oracle: %v", err)
 	}
 	code, message := int16(69), ""
-	var recs []eventlog.Record
+	var recs, gone []eventlog.Record
 	if w.g.Exists() {
 		var err error
 		code = 0
 		if recs, err = w.g.Delete(); err != nil {
 			code, message = err.(*streams.Error).Code, err.(*streams.Error).Message
+		} else {
+			gone = offsets.Tombstones(w.offsets, group)
 		}
 	}
 	if theirs.Groups[0].ErrorCode != code {
 		w.fail("delete: the oracle says %d %v, we %d %s", theirs.Groups[0].ErrorCode, theirs.Groups[0].ErrorMessage, code, message)
 	}
 	w.compare("records", canonicalRecords(a.Records), canonicalRecords(hexRecords(recs)))
+	w.compare("records of offsets", offsetRecords(a.Records), offsetRecords(hexRecords(gone)))
+	w.offsets.apply(gone, noProducer)
 	w.apply(streams.Result{Records: recs})
 	if !w.g.Exists() {
 		w.timers = slices.DeleteFunc(w.timers, func(t timer) bool { return t.Key.Kind == streams.TimerInitial })
