@@ -2,6 +2,8 @@ package eventlog
 
 import (
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -87,6 +89,23 @@ func (f *Fence) Observe(e Entry, o *Ownership) bool {
 		return true
 	}
 	return f.repeat(e, o.Claim)
+}
+
+// Forged says of an ownership record that can't be decoded, with err, that no owner wrote it, of whatever version: claims are JSON with a format, in
+// the batch of the producer that they name. It does not count, as one that can be decoded would not (Observe); a reader that refused it would be stopped by
+// whoever may write to the topic.
+func Forged(e Entry, err error) bool {
+	if e.Transactional || e.ProducerID < 0 || !errors.Is(err, ErrUnknownVersion) {
+		return true
+	}
+	var named struct {
+		ProducerID    *int64 `json:"producerId"`
+		ProducerEpoch *int16 `json:"producerEpoch"`
+	}
+	if json.Unmarshal(e.Value, &named) != nil {
+		return false // in a newer format they may be something else
+	}
+	return named.ProducerID != nil && *named.ProducerID != e.ProducerID || named.ProducerEpoch != nil && *named.ProducerEpoch != e.ProducerEpoch
 }
 
 // claim makes e the current claim.

@@ -42,6 +42,7 @@ func TestAnUnreadableRecordStopsThePartition(t *testing.T) {
 			must(t, s.Batch(1, groupsBatch(0, "a")))
 			b := groupsBatch(1, "b", "c", "d")
 			b.Entries[1] = rawEntry(2, c.key, c.value)
+			b.Entries[1].ProducerID = 7 // a claim has one
 			check := func(s *Store) {
 				t.Helper()
 				err := s.Batch(1, b)
@@ -91,6 +92,49 @@ func TestAnUnreadableRecordStopsThePartition(t *testing.T) {
 			must(t, s.Batch(1, b))
 			must(t, s.Err(1))
 			wantGroups(t, s, 1, "a", "b", "c", "d")
+		})
+	}
+}
+
+// TestWhatNoOwnerWroteStopsNobody: whoever may write to the log topic can't stop its readers with something that is no claim.
+func TestWhatNoOwnerWroteStopsNobody(t *testing.T) {
+	const key = "\x7d\x00"
+	claim := func(producer int64) string {
+		return fmt.Sprintf(`{"format":1,"nodeId":4,"producerId":%d,"producerEpoch":0,"claim":-1}`, producer)
+	}
+	for name, c := range map[string]struct {
+		producer int64
+		value    string
+	}{
+		"no JSON":                      {7, "hello"},
+		"half of it":                   {7, `{"format":1,"nodeId":`},
+		"no format":                    {7, `{}`},
+		"other types":                  {7, `{"format":1,"nodeId":"four"}`},
+		"a newer one of nobody":        {-1, `{"format":2,"producerId":-1,"producerEpoch":-1}`},
+		"a newer one of somebody else": {7, `{"format":2,"producerId":8,"producerEpoch":0}`},
+		"a claim that was copied":      {7, claim(8)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, testConfig(vfs.NewMem()))
+			defer func() { must(t, s.Close()) }()
+			entry := func(offset, producer int64, value string) eventlog.Entry {
+				e := rawEntry(offset, key, value)
+				e.ProducerID = producer
+				return e
+			}
+			b := groupsBatch(0, "a", "b", "c", "d")
+			b.Entries[1] = entry(1, 5, claim(5))
+			b.Entries[2] = entry(2, c.producer, c.value)
+			b.Entries[3].ProducerID, b.Entries[3].ProducerEpoch = 5, 0 // of the owner
+			must(t, s.Batch(1, b))
+			must(t, s.Err(1))
+			if o, ok := s.Owner(1); !ok || o.NodeID != 4 || o.ProducerID != 5 || o.Generation != 1 {
+				t.Errorf("owner %+v, %v", o, ok)
+			}
+			wantGroups(t, s, 1, "a", "d")
+			if st := s.Stats(); st.Void != 1 || st.Refused != 0 {
+				t.Errorf("numbers: %+v", st)
+			}
 		})
 	}
 }

@@ -29,8 +29,15 @@ func (a *apply) ownership(e *eventlog.Entry) error {
 		return nil
 	}
 	v, err := eventlog.DecodeValue(eventlog.TypeOwnership, e.Value)
-	if err != nil {
+	if err != nil && !eventlog.Forged(*e, err) {
 		return err
+	}
+	if err != nil {
+		a.s.logger.Warn("projection: something that is no ownership record was written as one into the log topic by somebody else; it does not count",
+			"partition", a.part.p, "offset", e.Offset, "producer", e.ProducerID, "error", err)
+		a.after.fence.Void(*e)
+		a.void(e, eventlog.Key{Type: eventlog.TypeOwnership}, nil)
+		return nil
 	}
 	o := v.(*eventlog.Ownership)
 	if err := a.logID(o); err != nil {
