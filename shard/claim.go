@@ -80,7 +80,11 @@ func (s *Shard) claim(ctx context.Context, pause time.Duration) (eventlog.Writer
 		if err := store.Err(s.partition); err != nil {
 			return nil, err
 		}
-		if store.AtEnd(s.partition) {
+		counted, err := s.host.counted()
+		if err != nil {
+			return nil, err
+		}
+		if counted && store.AtEnd(s.partition) {
 			break
 		}
 	}
@@ -89,6 +93,7 @@ func (s *Shard) claim(ctx context.Context, pause time.Duration) (eventlog.Writer
 		previous = &o
 	}
 	self := s.host.cfg.Self
+	self.Partitions = s.host.Partitions()
 	if previous != nil && previous.LogID != "" {
 		self.LogID = previous.LogID
 	} else {

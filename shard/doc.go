@@ -27,6 +27,7 @@
 //	verbs_explain.go   why a group is in its state
 //	tenure.go      contexts that last as long as a shard serves
 //	claim.go       claiming, loading, giving up
+//	partitions.go  the log has as many partitions as it had
 //	turn.go        one unit of work on the loop: apply, append, who waits for what
 //	fair.go        groups with long turns take them one at a time, between the others'
 //	groups.go      hydration and eviction

@@ -78,9 +78,13 @@ type Host struct {
 	ended    chan struct{} // closed when Run returns
 	stats    counters
 	timings  Timings
-	counting sync.Mutex // held by whoever takes a census: one scan at a time
-	tally    tally
-	claims   sync.WaitGroup // goroutines that claim or release
+	// countKnown: the log has as many partitions as its owners knew.
+	countKnown atomic.Bool
+	ending     sync.Mutex // protects cancel
+	cancel     context.CancelCauseFunc
+	counting   sync.Mutex // held by whoever takes a census: one scan at a time
+	tally      tally
+	claims     sync.WaitGroup // goroutines that claim or release
 }
 
 // New makes the shards of cfg.Log; none serves until Run.
@@ -104,7 +108,11 @@ func New(cfg Config) *Host {
 		h.shards[p] = newShard(h, p)
 	}
 	cfg.Store.OnApplied(func(p int32, next int64) { h.shards[p].postApplied(next) })
-	cfg.Store.OnOwner(func(p int32, o eventlog.Owner) { h.shards[p].postOwner(o) })
+	cfg.Store.OnOwner(func(p int32, o eventlog.Owner) {
+		if h.sameCount(o) == nil {
+			h.shards[p].postOwner(o)
+		}
+	})
 	cfg.Store.OnVoid(func(p int32, voids []projection.Void) { h.shards[p].postVoids(voids) })
 	return h
 }
@@ -120,7 +128,8 @@ func (h *Host) Run(ctx context.Context) error {
 	}
 	wg.Add(1)
 	go func() { defer wg.Done(); h.takeCensuses(loops) }()
-	err := h.cfg.Membership.Run(ctx, h)
+	run, ended := h.ends(ctx)
+	err := ended(h.cfg.Membership.Run(run, h))
 	h.stopping.Store(true)
 	stop()
 	wg.Wait()
