@@ -50,7 +50,7 @@ func OpenAnnex(ctx context.Context, cfg KafkaConfig, a Annexing) (*Kafka, error)
 	if a.What == "" || cfg.Partitions <= 0 || cfg.Topic == "" {
 		return nil, fmt.Errorf("annex %q of a log: what it is (%q), or its partition count (%d), is not given", cfg.Topic, a.What, cfg.Partitions)
 	}
-	cfg.annex = a
+	cfg.annex, cfg.MayCreate = a, nil // of the log itself
 	return OpenKafka(ctx, cfg)
 }
 

@@ -28,6 +28,10 @@ type KafkaConfig struct {
 	// ReplicationFactor is that of a topic that has to be created; 0 is 3, at most the number of brokers.
 	ReplicationFactor int16
 
+	// MayCreate is asked before a topic that is missing is created, and again for missingFor, because a broker that has just started does not
+	// know every topic; its last error refuses the log. nil: it may.
+	MayCreate func() error
+
 	Logger *slog.Logger
 	Tracer trace.Tracer // a span "append" per Produce request
 
@@ -50,6 +54,9 @@ const (
 	defaultAppendDeadline = 30 * time.Second
 	defaultRenewInterval  = 6 * time.Hour
 	defaultReadWait       = 500 * time.Millisecond
+
+	// missingFor is how long a topic that may not be created is looked for.
+	missingFor = 5 * time.Second
 
 	// requestOverhead bounds how long an answer may take beyond the time that a request itself allows the broker.
 	requestOverhead = 5 * time.Second

@@ -243,9 +243,9 @@ type Ownership struct {
 	Claim    int64  `json:"claim"`
 	Released bool   `json:"released"`
 	Instance string `json:"instance"` // random per process: tells two processes with one node id apart
+	LogID    string `json:"logId"`    // random id of the log, drawn at its first claim of partition 0 and copied; "" if unknown
 	// Partitions is the number of partitions that the log had for the owner; 0 where it was written before there was this field.
-	Partitions int32  `json:"partitions,omitempty"`
-	LogID      string `json:"logId"` // random id of the log, drawn at its first claim of partition 0 and copied; "" if unknown
+	Partitions int32 `json:"partitions,omitempty"`
 }
 
 // DescriptionRefusalFormat is the newest format of DescriptionRefusal that this program reads and writes.

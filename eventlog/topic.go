@@ -71,7 +71,7 @@ func (k *Kafka) wrong(setting, found, want, advice string) error {
 
 // ensureTopic returns the topic's metadata, after creating it if there is none. Every partition has a leader.
 func (k *Kafka) ensureTopic(ctx context.Context) (*kmsg.MetadataResponseTopic, error) {
-	created := false
+	created, begun := false, time.Now()
 	for attempt := 0; ; attempt++ {
 		topic, err := topicMetadata(ctx, k.client, k.cfg.Topic)
 		switch {
@@ -82,6 +82,12 @@ func (k *Kafka) ensureTopic(ctx context.Context) (*kmsg.MetadataResponseTopic, e
 		case errors.Is(err, kerr.TopicAuthorizationFailed):
 			return nil, fmt.Errorf("%s %s: %w: the process needs DESCRIBE, READ, WRITE and (to create it) CREATE on it", k.cfg.what, k.cfg.Topic, err)
 		case errors.Is(err, kerr.UnknownTopicOrPartition) && !created:
+			if refused := k.mayCreate(); refused != nil && time.Since(begun) < missingFor {
+				err = refused
+				break
+			} else if refused != nil {
+				return nil, fmt.Errorf("%s %s does not exist: %w", k.cfg.what, k.cfg.Topic, refused)
+			}
 			if err := k.createTopic(ctx); err != nil {
 				return nil, err
 			}
@@ -96,6 +102,13 @@ func (k *Kafka) ensureTopic(ctx context.Context) (*kmsg.MetadataResponseTopic, e
 		case <-time.After(retryPause(attempt)):
 		}
 	}
+}
+
+func (k *Kafka) mayCreate() error {
+	if k.cfg.MayCreate == nil {
+		return nil
+	}
+	return k.cfg.MayCreate()
 }
 
 func hasLeaders(topic *kmsg.MetadataResponseTopic) bool {

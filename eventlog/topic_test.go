@@ -188,3 +188,29 @@ func TestMorePartitionsEndFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestAMissingTopicMayBeRefused(t *testing.T) {
+	c := fakeCluster(t)
+	refused := errors.New("there are groups of it")
+	asked := 0
+	cfg := KafkaConfig{SeedBrokers: c.ListenAddrs(), Topic: testTopic, MayCreate: func() error { asked++; return refused }}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	begun := time.Now()
+	if k, err := OpenKafka(ctx, cfg); !errors.Is(err, refused) || !strings.Contains(err.Error(), "log topic log does not exist: ") {
+		t.Fatalf("%v, %v", k, err)
+	}
+	if c.TopicInfo(testTopic) != nil {
+		t.Error("it was created all the same")
+	}
+	if asked < 2 || time.Since(begun) < missingFor {
+		t.Errorf("asked %d times in %v", asked, time.Since(begun))
+	}
+	// A broker that learns of the topic in time is all that was needed.
+	time.AfterFunc(time.Second, func() { open(t, c.ListenAddrs()) })
+	k, err := OpenKafka(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Close()
+}

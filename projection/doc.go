@@ -12,6 +12,7 @@
 //	keys.go        the key layout, as a table
 //	checkpoint.go  how far a partition is applied, as bytes
 //	store.go       Config, Open, the state of a partition; open.go, close.go: the rest of its life
+//	held.go        what a directory holds, of whatever log
 //	engine.go      one Pebble store, and how it breaks without taking the process along
 //	disk.go        the file system under it: a full disk, no file descriptors
 //	apply.go       one batch of the tail; offsets.go: committed and pending; owners.go: ownership records

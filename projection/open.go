@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -17,12 +18,9 @@ func (s *Store) open() error {
 	if err := s.cfg.FS.MkdirAll(s.cfg.Dir, 0o755); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrStorage, s.cfg.Dir, err)
 	}
-	lock, err := s.cfg.FS.Lock(s.cfg.FS.PathJoin(s.cfg.Dir, "LOCK"))
-	if pathError := new(os.PathError); errors.As(err, &pathError) { // the file itself, not its lock
-		return fmt.Errorf("%w: %s: %w", ErrStorage, s.cfg.Dir, err)
-	}
+	lock, err := s.takeLock()
 	if err != nil {
-		return fmt.Errorf("%w by another process: %s (%v)", ErrLocked, s.cfg.Dir, err)
+		return err
 	}
 	s.lock = lock
 	if err := s.openNewest(); err != nil {
@@ -30,6 +28,18 @@ func (s *Store) open() error {
 		return err
 	}
 	return nil
+}
+
+// takeLock makes the directory ours until the lock is closed.
+func (s *Store) takeLock() (io.Closer, error) {
+	lock, err := s.cfg.FS.Lock(s.cfg.FS.PathJoin(s.cfg.Dir, "LOCK"))
+	if pathError := new(os.PathError); errors.As(err, &pathError) { // the file itself, not its lock
+		return nil, fmt.Errorf("%w: %s: %w", ErrStorage, s.cfg.Dir, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w by another process: %s (%v)", ErrLocked, s.cfg.Dir, err)
+	}
+	return lock, nil
 }
 
 const engineDirPrefix = "store-"
@@ -44,15 +54,7 @@ func (s *Store) openNewest() error {
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrStorage, s.cfg.Dir, err)
 	}
-	var numbers []int
-	for _, name := range names {
-		if digits, ok := strings.CutPrefix(name, engineDirPrefix); ok {
-			if n, err := strconv.Atoi(digits); err == nil {
-				numbers = append(numbers, n)
-			}
-		}
-	}
-	slices.Sort(numbers)
+	numbers := engineNumbers(names)
 	newest, reason, detail := 0, ReasonNone, ""
 	if n := len(numbers); n > 0 {
 		newest = numbers[n-1]
@@ -82,6 +84,19 @@ func (s *Store) openNewest() error {
 		part.engine = e.number
 	}
 	return nil
+}
+
+// engineNumbers are the numbers of the engines among the names in a directory, ascending.
+func engineNumbers(names []string) (numbers []int) {
+	for _, name := range names {
+		if digits, ok := strings.CutPrefix(name, engineDirPrefix); ok {
+			if n, err := strconv.Atoi(digits); err == nil {
+				numbers = append(numbers, n)
+			}
+		}
+	}
+	slices.Sort(numbers)
+	return numbers
 }
 
 // begin makes an empty engine. Anything of its number that is there is removed.
@@ -133,12 +148,18 @@ func (s *Store) openAt(number int) (Reason, string, error) {
 			s.engine = e
 			return "", "", nil
 		}
+		if err == nil && reason == ReasonTopic && s.cfg.KeepOther {
+			if held := holds(e); held.Groups > 0 {
+				err = fmt.Errorf("%w: %s holds %d of topic %s with id %s; the log is topic %s with id %s now", ErrOtherLog, s.cfg.Dir, held.Groups,
+					held.Topic, uuid(held.TopicID), s.cfg.Identity.Topic, uuid(s.cfg.Identity.TopicID))
+			}
+		}
 		_ = e.close()
 		if err == nil {
 			return reason, detail, nil
 		}
 	}
-	if errors.Is(err, ErrPartitions) {
+	if errors.Is(err, ErrPartitions) || errors.Is(err, ErrOtherLog) {
 		return "", "", err
 	}
 	if passing(err) {

@@ -24,6 +24,8 @@ var (
 	ErrLocked = errors.New("projection directory is in use")
 	// ErrPartitions: the log topic has another partition count than it had. It does not pass.
 	ErrPartitions = errors.New("the partition count of the log topic was changed")
+	// ErrOtherLog: the directory has groups of another log, and Config.KeepOther. It does not pass.
+	ErrOtherLog = errors.New("the directory has groups of another log")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("projection is closed")
 
@@ -37,6 +39,8 @@ type Config struct {
 	Dir string
 	// Identity is that of the log; a store of another log is thrown away.
 	Identity eventlog.Identity
+	// KeepOther refuses, with ErrOtherLog, to throw away a store of another log that has groups: where that log was deleted it is the last copy.
+	KeepOther bool
 	// DeleteRetention is the log topic's delete.retention.ms.
 	DeleteRetention time.Duration
 	// Now is the wall clock; time.Now where nil.
@@ -120,6 +124,21 @@ func Open(cfg Config) (*Store, error) {
 	case cfg.DeleteRetention <= 0:
 		return nil, fmt.Errorf("projection: delete.retention.ms is %d; without a retention of tombstones a log can't be followed", cfg.DeleteRetention.Milliseconds())
 	}
+	s, err := newStore(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	s.disk.armed.Store(true)
+	s.ended.Add(1)
+	go s.flushNowAndThen()
+	return s, nil
+}
+
+// newStore is a store that is not opened yet.
+func newStore(cfg Config) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -148,12 +167,6 @@ func Open(cfg Config) (*Store, error) {
 	for p := range cfg.Identity.Partitions {
 		s.parts = append(s.parts, &partition{p: p, checkpoint: nothing()})
 	}
-	if err := s.open(); err != nil {
-		return nil, err
-	}
-	s.disk.armed.Store(true)
-	s.ended.Add(1)
-	go s.flushNowAndThen()
 	return s, nil
 }
 

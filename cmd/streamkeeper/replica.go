@@ -151,7 +151,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 	}
 	logConfig := eventlog.KafkaConfig{
 		SeedBrokers: r.upstream, ClientOptions: []kgo.Opt{clientID}, Topic: r.flags.LogTopic, Partitions: r.flags.LogPartitions,
-		ReplicationFactor: r.flags.LogReplicationFactor, Logger: r.log, Tracer: tracer,
+		ReplicationFactor: r.flags.LogReplicationFactor, Logger: r.log, Tracer: tracer, MayCreate: r.mayCreateLog,
 	}
 	if p.log, err = opening(ctx, r, p.upstream, func(ctx context.Context) (*eventlog.Kafka, error) {
 		return eventlog.OpenKafka(ctx, logConfig)
@@ -162,9 +162,12 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 		return err
 	}
 	if p.store, err = projection.Open(projection.Config{
-		Dir: filepath.Join(r.flags.DataDir, "projection"), Identity: p.log.Identity(),
+		Dir: r.projectionDir(), Identity: p.log.Identity(), KeepOther: !r.flags.AcceptNewLog,
 		DeleteRetention: cmp.Or(p.log.Settings().DeleteRetention, deleteRetentionUnread), Logger: r.log,
 	}); err != nil {
+		if errors.Is(err, projection.ErrOtherLog) {
+			err = fmt.Errorf("%w. %s", err, lastCopyAdvice)
+		}
 		return fmt.Errorf("--data-dir: %w", err)
 	}
 	p.topics = coordinator.NewTopics(coordinator.TopicsConfig{
@@ -219,6 +222,27 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 		Service: p.service, Logger: r.log, Tracer: tracer, Meter: metrics.Provider().Meter("streamkeeper"),
 	})
 	return err
+}
+
+func (r *replica) projectionDir() string { return filepath.Join(r.flags.DataDir, "projection") }
+
+// lastCopyAdvice is what to do where the directory has groups and their log is not there.
+const lastCopyAdvice = "If the topic was deleted, this directory may be the last copy of the groups and their committed offsets: keep a copy of it. " +
+	"If --bootstrap-servers or --log-topic lead elsewhere than before, mend them. To begin anew without these groups, start with --accept-new-log"
+
+// mayCreateLog refuses to make an empty log where the data directory has groups of it: their applications would start over.
+func (r *replica) mayCreateLog() error {
+	if r.flags.AcceptNewLog {
+		return nil
+	}
+	held, err := projection.Look(projection.Config{Dir: r.projectionDir(), Logger: r.log})
+	if err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	if held.Groups == 0 {
+		return nil
+	}
+	return fmt.Errorf("--data-dir: %s holds %d groups of topic %s. %s", r.projectionDir(), held.Groups, held.Topic, lastCopyAdvice)
 }
 
 // node is this replica as clients see it.

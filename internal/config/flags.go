@@ -30,6 +30,7 @@ type Replica struct {
 	LogTopic                string            `name:"log-topic" default:"__streams_groups" help:"The record log: one compacted topic on the cluster."`
 	LogPartitions           int32             `name:"log-partitions" placeholder:"N" help:"Partitions of the log when it is created (50); with an existing log the number that it must have."`
 	LogReplicationFactor    int16             `name:"log-replication-factor" placeholder:"N" help:"Replicas of the log when it is created (3, at most the number of brokers)."`
+	AcceptNewLog            bool              `name:"accept-new-log" help:"Begin with a new log although the data directory holds groups of another one: those are given up."`
 	AdminListen             string            `name:"admin-listen" default:"127.0.0.1:9291" placeholder:"HOST:PORT" help:"/healthz, /readyz, /metrics and /shards; empty for none. Default ${default}."`
 	OwnershipSessionTimeout time.Duration     `name:"ownership-session-timeout" default:"6s" help:"A replica that is not heard of for so long loses its shards; the cluster's group.min.session.timeout.ms must allow it."`
 	ShutdownTimeout         time.Duration     `name:"shutdown-timeout" default:"20s" help:"How long a stop may take to hand shards over and to finish requests."`
