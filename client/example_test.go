@@ -40,6 +40,26 @@ func ExampleAdmin_DescribeStreamsGroups() {
 	}
 }
 
+// Prints why groups do not run as they should.
+func ExampleGroupDescription_Explain() {
+	cl, err := kgo.NewClient(kgo.SeedBrokers("127.0.0.1:9292"))
+	if err != nil {
+		panic(err)
+	}
+	defer cl.Close()
+	for _, g := range client.NewAdmin(cl).DescribeStreamsGroups(context.Background(), []string{"orders"}, client.DescribeOptions{Explain: true}) {
+		if g.Err != nil {
+			fmt.Println(g.Group, g.Err)
+			continue
+		}
+		why := g.Description.Explain()
+		for _, r := range why.Reasons {
+			fmt.Println(g.Group, why.State, r.Code, r.TextAt(why.At))
+		}
+		fmt.Println(g.Group, why.Description.Cause, why.Description.TextAt(why.At))
+	}
+}
+
 // A program that takes part in a group: one subtopology that reads orders and writes invoices.
 func ExampleMember() {
 	cl, err := kgo.NewClient(kgo.SeedBrokers("127.0.0.1:9292"))

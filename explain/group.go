@@ -43,11 +43,12 @@ const (
 	BehindTarget    Code = "behind-target"     // Reconciling: the member's next heartbeat moves it on
 	StaticMemberOut Code = "static-member-out" // Reconciling: it left for a while and keeps its tasks until its session ends
 
-	SilentMember    Code = "silent-member"    // any state: not heard of for longer than two heartbeat intervals
-	OldTopology     Code = "old-topology"     // any state: the member runs an older topology and gets no tasks of it
-	ShutdownWished  Code = "shutdown-wished"  // any state: a member asked for the application to be shut down
-	Untold          Code = "untold"           // the coordinator does not say why
-	MoreOfTheseLeft Code = "more-of-the-same" // reasons of one code beyond the bound were left out
+	SilentMember      Code = "silent-member"       // any state: not heard of for longer than two heartbeat intervals
+	OldTopology       Code = "old-topology"        // any state: the member runs an older topology and gets no tasks of it
+	MissingClientTags Code = "missing-client-tags" // any state: standby tasks of the member can't be spread as configured
+	ShutdownWished    Code = "shutdown-wished"     // any state: a member asked for the application to be shut down
+	Untold            Code = "untold"              // the coordinator does not say why
+	MoreOfTheseLeft   Code = "more-of-the-same"    // reasons of one code beyond the bound were left out
 )
 
 // Reason is one reason. Which fields are set depends on the code.

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"errors"
+	"strings"
 
 	"streamkeeper/eventlog"
 	"streamkeeper/explain"
@@ -27,14 +28,18 @@ func (g *Group) Explain(env Env, due func(TimerKey) (ms int64, running bool)) []
 	case StateNotReady:
 		x.notReady()
 	case StateAssigning:
+		x.topicsGone()
 		x.assigning()
 	case StateReconciling:
+		x.topicsGone()
 		x.reconciling()
 	case StateStable:
+		x.topicsGone()
 	}
 	x.initialDelay()
 	x.silentMembers()
 	x.oldTopologies()
+	x.missingTags()
 	if by := g.soft.shutdownBy; by != "" {
 		x.add(explain.Reason{Code: explain.ShutdownWished, Member: by, Text: "A member asked for the whole application to be shut down.",
 			Todo: "Its log says why; the wish ends when the last member has left."})
@@ -77,28 +82,44 @@ func (x *explaining) notReady() {
 		x.add(explain.Reason{Code: explain.NoTopology, Text: "No member has sent the topology of the application."})
 		return
 	}
+	if r := x.topics(); r != nil {
+		x.add(*r)
+		return
+	}
+	x.add(explain.Reason{Code: explain.NextHeartbeat, Text: "All topics are there by now; the next heartbeat of a member goes on."})
+}
+
+// topics says what is wrong with the topics as they are now; nil: nothing.
+func (x *explaining) topics() *explain.Reason {
 	conf, err := configure(x.g.topology, x.env.Topics)
-	switch {
-	case err != nil:
+	if err != nil {
 		text := err.Error()
 		var e *Error
 		if errors.As(err, &e) {
 			text = e.Message
 		}
-		x.add(explain.Reason{Code: explain.InvalidTopology, Text: text, Todo: "The application has to be changed."})
-	case conf.problem == nil:
-		x.add(explain.Reason{Code: explain.NextHeartbeat, Text: "All topics are there by now; the next heartbeat of a member goes on."})
-	default:
-		r := explain.Reason{Text: conf.problem.detail, Topics: conf.problem.topics}
-		switch conf.problem.code {
-		case statusMissingSources:
-			r.Code, r.Todo = explain.MissingSourceTopics, "Make them, or correct the application; the group goes on by itself."
-		case statusWrongPartitions:
-			r.Code, r.Todo = explain.WrongPartitionCounts, "Make the partition counts equal; an internal topic that does not fit can be deleted once the application is stopped, and is made anew."
-		case statusMissingInternal:
-			r.Code = explain.MissingInternalTopics
-		}
-		x.add(r)
+		return &explain.Reason{Code: explain.InvalidTopology, Text: text, Todo: "The application has to be changed."}
+	}
+	if conf.problem == nil {
+		return nil
+	}
+	r := &explain.Reason{Text: conf.problem.detail, Topics: conf.problem.topics}
+	switch conf.problem.code {
+	case statusMissingSources:
+		r.Code, r.Todo = explain.MissingSourceTopics, "Make them, or correct the application; the group goes on by itself."
+	case statusWrongPartitions:
+		r.Code, r.Todo = explain.WrongPartitionCounts, "Make the partition counts equal; an internal topic that does not fit can be deleted once the application is stopped, and is made anew."
+	case statusMissingInternal:
+		r.Code = explain.MissingInternalTopics
+	}
+	return r
+}
+
+// topicsGone: the topics were right when a heartbeat saw them last, and are not any more.
+func (x *explaining) topicsGone() {
+	if r := x.topics(); r != nil {
+		r.Text = strings.TrimSuffix(r.Text, ".") + ", since the last heartbeat; the next one makes the group NotReady."
+		x.add(*r)
 	}
 }
 

@@ -113,6 +113,17 @@ func (x *explaining) oldTopologies() {
 	}
 }
 
+func (x *explaining) missingTags() {
+	for _, id := range x.g.memberIDs() {
+		missing := missingTags(x.g.members[id], x.env.Config.RackAwareTags)
+		if len(missing) > 0 {
+			x.add(explain.Reason{Code: explain.MissingClientTags, Member: id,
+				Text: "Member " + id + " lacks the client tags " + explain.Names(missing) + ", over which standby tasks are spread.",
+				Todo: "Set client.tag.<key> in the application, or take the tags out of group.streams.rack.aware.assignment.tags."})
+		}
+	}
+}
+
 // taskNames names tasks as Kafka Streams does, a bounded number of them.
 func taskNames(t tasks) []string {
 	var names []string

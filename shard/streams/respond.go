@@ -35,7 +35,7 @@ func (b *beat) respond() {
 	if by := b.shutdownBy(); by != "" {
 		b.status(statusShutdown, "Streams group member "+by+" encountered a fatal error and requested a shutdown for the entire application.")
 	}
-	if missing := b.missingTags(); len(missing) > 0 && b.env.APIVersion >= apiVersionWithClientTags {
+	if missing := missingTags(b.now, b.env.Config.RackAwareTags); len(missing) > 0 && b.env.APIVersion >= apiVersionWithClientTags {
 		b.status(statusMissingClientTags, fmt.Sprintf("Missing required client tags for rack-aware standby assignment: [%s]. "+
 			"Configure them via 'client.tag.<tagKey>' in your Streams config.", strings.Join(missing, ", ")))
 	}
@@ -53,10 +53,10 @@ func (b *beat) shutdownBy() string {
 	return b.result.Soft.shutdownBy
 }
 
-func (b *beat) missingTags() (missing []string) {
-	for _, tag := range b.env.Config.RackAwareTags {
+func missingTags(m *member, required []string) (missing []string) {
+	for _, tag := range required {
 		has := false
-		for _, kv := range b.now.meta.ClientTags {
+		for _, kv := range m.meta.ClientTags {
 			has = has || kv.Key == tag
 		}
 		if !has {
