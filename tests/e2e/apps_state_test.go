@@ -180,6 +180,7 @@ func endpoints(t *testing.T, c *cast) {
 // static: an instance with a group.instance.id that comes back within its session has its tasks again, and nobody else notices.
 func static(t *testing.T, c *cast) {
 	p := c.stage(t, partitions)
+	configureGroup(t, p.streams, p.group, "streams.session.timeout.ms", "45000") // also a slow machine starts it again within that
 	load := kafkatest.NewWords(t, p.direct, p.in, words)
 	o := func(name string) kafkatest.AppOptions {
 		return kafkatest.AppOptions{Topology: "counted", Threads: 2, Config: map[string]string{"group.instance.id": name}}
@@ -221,6 +222,8 @@ func static(t *testing.T, c *cast) {
 		t.Errorf("static members %v, before %v", ids, instanceIDs(before))
 	}
 	// One that does not come back within its session is gone.
+	configureGroup(t, p.streams, p.group, "streams.session.timeout.ms", "6000")
+	time.Sleep(3 * time.Second) // it acts at each member's next heartbeat, of which nobody tells; they come every second
 	b.Stop()
 	stopped := time.Now()
 	a.WaitTasks(2 * partitions)
