@@ -58,7 +58,12 @@ func (a *App) command(word string, more ...string) {
 }
 
 // Slow makes each record take so many milliseconds from now on.
-func (a *App) Slow(millis int) { a.tb.Helper(); a.command("slow", strconv.Itoa(millis)) }
+func (a *App) Slow(millis int) {
+	a.tb.Helper()
+	said := len(a.Events("SLOW"))
+	a.command("slow", strconv.Itoa(millis))
+	a.wait("is slow", func() bool { return len(a.Events("SLOW")) > said })
+}
 
 // Get asks the instance for a key of a store: the application.server of the instance that has it, and its value if that is this one.
 func (a *App) Get(store, key string) (host, value string) {

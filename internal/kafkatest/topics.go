@@ -27,18 +27,39 @@ func Admin(tb testing.TB, bootstrap string) *kadm.Client {
 	return kadm.NewClient(cl)
 }
 
-// CreateTopics makes topics with that many partitions and as many replicas as the cluster's default is.
+// CreateTopics makes topics with that many partitions and as many replicas as the cluster's default is, and waits until brokers know
+// them: on a busy machine that can take seconds, more than a client's patience in a test.
 func CreateTopics(tb testing.TB, bootstrap string, partitions int32, names ...string) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
 	defer cancel()
-	resp, err := Admin(tb, bootstrap).CreateTopics(ctx, partitions, -1, nil, names...)
+	adm := Admin(tb, bootstrap)
+	resp, err := adm.CreateTopics(ctx, partitions, -1, nil, names...)
 	if err == nil {
 		err = resp.Error()
 	}
 	if err != nil {
 		tb.Fatalf("create topics %v at %s: %v", names, bootstrap, err)
 	}
+	Eventually(tb, adminTimeout, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
+		defer cancel()
+		topics, err := adm.ListTopics(ctx, names...)
+		if err == nil {
+			err = topics.Error()
+		}
+		for name, t := range topics {
+			for _, p := range t.Partitions {
+				if err == nil {
+					err = p.Err
+				}
+			}
+			if err == nil && len(t.Partitions) != int(partitions) {
+				err = fmt.Errorf("topic %s has %d partitions", name, len(t.Partitions))
+			}
+		}
+		return err
+	})
 }
 
 // Committed are the offsets a group has committed for a topic, per partition, as the coordinator that bootstrap

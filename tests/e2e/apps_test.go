@@ -1,10 +1,15 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"streamkeeper/client"
 	"streamkeeper/internal/kafkatest"
 )
 
@@ -19,6 +24,7 @@ func TestAppsServeBefore44(t *testing.T) { apps(t, before44, kafkatest.V42, kafk
 // like the story; most instances live in one JVM.
 func apps(t *testing.T, w world, older ...string) {
 	c := &cast{place: w.build(t), host: kafkatest.StartAppHost(t, kafkatest.V44)}
+	t.Cleanup(func() { c.deleteGroups(t) })
 	stories := map[string]func(*testing.T, *cast){
 		"scaled": scaled, "crashing": crashing, "slow": slow, "paused": paused, "clinging": clinging,
 		"global": global, "wide": wide, "endpoints": endpoints, "static": static, "standbys": standbys,
@@ -43,6 +49,27 @@ func apps(t *testing.T, w world, older ...string) {
 type cast struct {
 	*place
 	host *kafkatest.AppHost
+}
+
+// deleteGroups leaves a shared cluster as other tests expect it: without streams groups. What is behind streamkeeper is in a log of its own.
+func (c *cast) deleteGroups(t *testing.T) {
+	if c.keeper != nil {
+		return
+	}
+	ctx := context.Background() // the test's own is over
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.streams))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	adm := client.NewAdmin(cl)
+	kafkatest.Eventually(t, outcome, func() error { // instances are still being closed, and those that were killed expire
+		groups, err := adm.ListStreamsGroups(ctx)
+		for _, g := range groups {
+			err = errors.Join(err, adm.DeleteStreamsGroups(ctx, g.Group)[0].Err)
+		}
+		return err
+	})
 }
 
 // play is one story: an application with its topics.

@@ -6,7 +6,8 @@ import (
 	"streamkeeper/internal/kafkatest"
 )
 
-// olderClient: an application of an earlier Kafka Streams, which speaks version 0 of the heartbeat.
+// olderClient: an application of an earlier Kafka Streams, which speaks version 0 of the heartbeat. Instance after instance it goes on to
+// 4.4, and back.
 func olderClient(t *testing.T, c *cast, version string) {
 	p := (&cast{place: c.place, host: kafkatest.StartAppHost(t, version)}).stage(t, partitions)
 	load := kafkatest.NewWords(t, p.direct, p.in, words)
@@ -25,11 +26,24 @@ func olderClient(t *testing.T, c *cast, version string) {
 	}
 	b.Stop()
 	a.WaitTasks(2 * partitions)
+
+	newer := c.host.Start(t, p.options("newer", o))
+	waitSpread(t, []int{partitions, partitions}, a, newer)
+	load.Send(words)
+	a.Stop()
+	newer.WaitTasks(2 * partitions)
 	load.Send(words)
 	p.sink.WaitCounts(load.Counts(), outcome)
+	back := p.start("back", o)
+	waitSpread(t, []int{partitions, partitions}, newer, back)
+	newer.Stop()
+	back.WaitTasks(2 * partitions)
+	load.Send(words)
+	p.sink.WaitCounts(load.Counts(), outcome)
+
 	kafkatest.WaitCommitted(t, p.streams, p.group, p.in, outcome)
-	a.Stop()
+	back.Stop()
 	p.oneOwner(nil)
-	p.calm(a, b)
+	p.calm(a, b, newer, back)
 	deleteWithInternalTopics(t, p.place, p.group)
 }

@@ -46,7 +46,7 @@ import org.apache.kafka.streams.state.ReadOnlyKeyValueStore;
  *   RESTORED counts 1 250 (store, partition, records read from its changelog)
  *   ENDPOINTS host:port=in-0,in-1|in-2 …  (with application.server: what each instance has, active|standby)
  *   HOST store key host:port, and VALUE store key value (answers to get)
- *   LAG 0 (records, answer to lag)
+ *   LAG 0 (records, answer to lag)    SLOW 7000 (answer to slow)
  *   UNCAUGHT exception                CLOSED true
  * </pre>
  */
@@ -100,6 +100,7 @@ final class AppInstance {
 
     void slow(long millis) {
         slow.set(millis);
+        say("SLOW " + millis);
     }
 
     /** Runs until it is closed or has failed. Returns whether it ended well. */
