@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -245,15 +246,24 @@ func instanceIDs(g *client.GroupDescription) []string {
 	return ids
 }
 
-// configureGroup sets a configuration of a group.
+// configureGroup sets a configuration of a group until the test ends: it would outlive the group.
 func configureGroup(t *testing.T, bootstrap, group, name, value string) {
 	t.Helper()
-	const groupConfig = kmsg.ConfigResourceType(32)
+	alterGroup(t, bootstrap, group, name, &value)
+	t.Cleanup(func() { alterGroup(t, bootstrap, group, name, nil) })
+}
+
+// alterGroup sets a configuration of a group, or removes it if there is no value.
+func alterGroup(t *testing.T, bootstrap, group, name string, value *string) {
+	t.Helper()
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	r := kmsg.NewIncrementalAlterConfigsRequestResource()
-	r.ResourceType, r.ResourceName = groupConfig, group
+	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeGroupConfig, group
 	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-	c.Name, c.Value, c.Op = name, &value, kmsg.IncrementalAlterConfigOpSet
+	c.Name, c.Value, c.Op = name, value, kmsg.IncrementalAlterConfigOpSet
+	if value == nil {
+		c.Op = kmsg.IncrementalAlterConfigOpDelete
+	}
 	r.Configs = append(r.Configs, c)
 	req.Resources = append(req.Resources, r)
 	cl, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
@@ -261,12 +271,14 @@ func configureGroup(t *testing.T, bootstrap, group, name, value string) {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	resp, err := req.RequestWith(t.Context(), cl)
+	ctx, cancel := context.WithTimeout(context.Background(), outcome) // the test's own may be over
+	defer cancel()
+	resp, err := req.RequestWith(ctx, cl)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := resp.Resources[0]; got.ErrorCode != 0 {
-		t.Fatalf("set %s=%s for group %s: %v %s", name, value, group, kerr.ErrorForCode(got.ErrorCode), *got.ErrorMessage)
+		t.Fatalf("alter %s of group %s: %v %v", name, group, kerr.ErrorForCode(got.ErrorCode), got.ErrorMessage)
 	}
 }
 
