@@ -13,7 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A heartbeat that writes is three spans, one below the other: the request, the shard's work, the append.
+// A heartbeat that writes is three spans, one below the other: the request, the shard's work, the append. The rebalance that it makes is a trace
+// of its own.
 func TestRequestShardAndAppendAreOneTrace(t *testing.T) {
 	var mu sync.Mutex
 	spans := map[string]*tracev1.Span{}
@@ -46,6 +47,31 @@ func TestRequestShardAndAppendAreOneTrace(t *testing.T) {
 
 	mu.Lock()
 	defer mu.Unlock()
+	rebalances := 0
+	for _, s := range spans {
+		if s.Name != "rebalance" {
+			continue
+		}
+		rebalances++
+		attributes := map[string]string{}
+		for _, a := range s.Attributes {
+			attributes[a.Key] = a.Value.GetStringValue()
+		}
+		if attributes["group"] != "traced" || attributes["because"] != "member member-1 joined; the topology is ready" || attributes["outcome"] != "stable" || len(s.Events) < 3 {
+			t.Errorf("rebalance: %v with %d events", attributes, len(s.Events))
+		}
+		if len(s.ParentSpanId) > 0 || len(s.Links) == 0 {
+			t.Errorf("rebalance: parent %x, %d links; want a root that links to heartbeats", s.ParentSpanId, len(s.Links))
+		}
+		for _, l := range s.Links {
+			if to := spans[hex.EncodeToString(l.SpanId)]; to == nil || to.Name != "shard heartbeat" {
+				t.Errorf("a link leads to %v", to)
+			}
+		}
+	}
+	if rebalances != 1 {
+		t.Errorf("%d rebalances, want 1", rebalances)
+	}
 	chains := 0
 	for _, s := range spans {
 		if s.Name != "append" {
