@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -27,7 +28,8 @@ func (c *Coordinator) ask(ctx context.Context, r *kmsg.StreamsGroupDescribeReque
 			return d, err
 		}
 		if unknown != nil {
-			d.Reasons = append([]explain.Reason{{Code: explain.TopicsUnknown, Text: "The cluster's topics can't be read: " + unknown.Error() + "."}}, d.Reasons...)
+			d.Reasons = append([]explain.Reason{{Code: explain.TopicsUnknown, Text: "The cluster's topics can't be read: " + unknown.Error() + "."}},
+				slices.DeleteFunc(d.Reasons, aboutTopics)...)
 		}
 		c.creation.tell(d.Reasons)
 		d.explain = &explain.Group{At: d.At.UTC(), State: d.Group.State, Reasons: d.Reasons}
@@ -42,6 +44,15 @@ func (c *Coordinator) ask(ctx context.Context, r *kmsg.StreamsGroupDescribeReque
 	d.Group, err = c.shards.Describe(ctx, group)
 	d.Stored = eventlog.EpochNone
 	return d, err
+}
+
+// aboutTopics are reasons that can't be told without the cluster's topics.
+func aboutTopics(r explain.Reason) bool {
+	switch r.Code {
+	case explain.MissingSourceTopics, explain.WrongPartitionCounts, explain.MissingInternalTopics, explain.InvalidTopology, explain.NextHeartbeat:
+		return true
+	}
+	return false
 }
 
 // knowTopicsOf makes the topics of a group known, as its next heartbeat would.

@@ -185,8 +185,9 @@ func TestAnExplanationKnowsTheTopics(t *testing.T) {
 		t.Error("the topic of the group is not looked up")
 	}
 	w.cfg.RequiredTopics = func(string) ([]string, error) { return nil, fmt.Errorf("the log can't be read") }
+	w.shards.explained = map[string]explained{"g1": {Explained: shard.Explained{Reasons: []explain.Reason{{Code: explain.MissingSourceTopics}, {Code: explain.SilentMember}}}}}
 	e := w.explanation(t, "g1")
-	if len(e.Reasons) != 1 || e.Reasons[0].Code != explain.TopicsUnknown || !strings.Contains(e.Reasons[0].Text, "the log can't be read") {
+	if len(e.Reasons) != 2 || e.Reasons[1].Code != explain.SilentMember || e.Reasons[0].Code != explain.TopicsUnknown || !strings.Contains(e.Reasons[0].Text, "the log can't be read") {
 		t.Errorf("%+v", e.Reasons)
 	}
 }

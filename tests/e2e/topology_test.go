@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,9 +22,9 @@ func describingBefore44(t *testing.T) *place {
 	return keeperPlace(kafkatest.StartStreamkeeper(t, serveArgs(t, c, "--plugin", "topic")...), c)
 }
 
-// describingInMemory is one that loses them at a restart.
+// describingInMemory is one that loses them at a restart, and has members asked again.
 func describingInMemory(t *testing.T) *place {
-	return keeperPlace(kafkatest.StartStreamkeeper(t, keeperArgs("dev", "--plugin", "memory")...), nil)
+	return keeperPlace(kafkatest.StartStreamkeeper(t, keeperArgs("dev", "--plugin", "memory", "--plugin-reask-lost")...), nil)
 }
 
 func TestTopologyServeBefore44(t *testing.T) {
@@ -54,8 +55,11 @@ func TestTopologyEmbeddedLog(t *testing.T) {
 	t.Parallel()
 	p := describingInMemory(t)
 	topologyStory(t, p, "stateless", "filter", 2, func(app *kafkatest.App, status func(string)) {
-		p.killCoordinator() // what was in memory is lost, without harm to anything
-		status("status 1")
+		p.killCoordinator() // what was in memory is lost, without harm to anything; who asks for it makes that seen
+		status("status 3")  // the application has pushed again
+		if _, body := p.keeper.Get("/metrics"); !regexp.MustCompile(`(?m)^streamkeeper_plugin_lost_total(\{.*\})? 1$`).MatchString(body) {
+			t.Errorf("it was not found to be lost:\n%s", body)
+		}
 	})
 }
 
