@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,12 +21,36 @@ import (
 	"streamkeeper/eventlog"
 )
 
+// logLines are what was logged, while more is.
+type logLines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logLines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *logLines) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Reset()
+}
+
 // traced is inWorld with replicas whose spans and log lines are kept.
-func traced(t *testing.T, test func(t *testing.T, log *eventlog.Fake, start func(int32) *node, spans *tracetest.InMemoryExporter, lines *bytes.Buffer)) {
+func traced(t *testing.T, test func(t *testing.T, log *eventlog.Fake, start func(int32) *node, spans *tracetest.InMemoryExporter, lines *logLines)) {
 	t.Helper()
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
-	var lines bytes.Buffer
+	var lines logLines
 	tracing.Store(tracerBox{provider.Tracer("test"), slog.New(slog.NewJSONHandler(&lines, nil))})
 	defer tracing.Store(tracerBox{})
 	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) { test(t, log, start, spans, &lines) })
@@ -68,7 +93,7 @@ func owning(group, member string, epoch int32, partitions ...int32) *kmsg.Stream
 }
 
 func TestARebalanceIsASpan(t *testing.T) {
-	traced(t, func(t *testing.T, log *eventlog.Fake, start func(int32) *node, spans *tracetest.InMemoryExporter, lines *bytes.Buffer) {
+	traced(t, func(t *testing.T, log *eventlog.Fake, start func(int32) *node, spans *tracetest.InMemoryExporter, lines *logLines) {
 		r := serving(t, log, start)
 		first := r.join(t, "g", "a")
 		if got := rebalances(spans); len(got) != 1 || attributeOf(got[0], "outcome").AsString() != "stable" || attributeOf(got[0], "group.epoch").AsInt64() != int64(first.MemberEpoch) {
@@ -134,9 +159,9 @@ func TestARebalanceIsASpan(t *testing.T) {
 		}
 
 		logged := map[string]map[string]any{}
-		for line := range bytes.Lines(lines.Bytes()) {
+		for line := range strings.Lines(lines.String()) {
 			var l map[string]any
-			if err := json.Unmarshal(line, &l); err != nil {
+			if err := json.Unmarshal([]byte(line), &l); err != nil {
 				t.Fatal(err)
 			}
 			logged[l["msg"].(string)] = l
@@ -151,7 +176,7 @@ func TestARebalanceIsASpan(t *testing.T) {
 }
 
 func TestARebalanceThatBeginsAnewIsOneSpan(t *testing.T) {
-	traced(t, func(t *testing.T, log *eventlog.Fake, start func(int32) *node, spans *tracetest.InMemoryExporter, lines *bytes.Buffer) {
+	traced(t, func(t *testing.T, log *eventlog.Fake, start func(int32) *node, spans *tracetest.InMemoryExporter, lines *logLines) {
 		r := serving(t, log, start)
 		r.join(t, "g", "a")
 		r.join(t, "g", "b")
@@ -178,7 +203,7 @@ func TestARebalanceThatBeginsAnewIsOneSpan(t *testing.T) {
 
 // A rebalance that is under way when the shard moves ends here with an error and goes on there.
 func TestARebalanceGoesOnWithTheNextOwner(t *testing.T) {
-	traced(t, func(t *testing.T, log *eventlog.Fake, start func(int32) *node, spans *tracetest.InMemoryExporter, _ *bytes.Buffer) {
+	traced(t, func(t *testing.T, log *eventlog.Fake, start func(int32) *node, spans *tracetest.InMemoryExporter, _ *logLines) {
 		r := serving(t, log, start)
 		a := r.join(t, "g", "a")
 		time.Sleep(2 * time.Second) // the bubble's clock: longer than the assignment interval
