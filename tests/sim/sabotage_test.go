@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"streamkeeper/eventlog"
@@ -24,14 +25,20 @@ const (
 
 // sabotage breaks a process as the options say.
 func (w *world) sabotage(r *replica, p *process, m *frozenMembership) {
+	var mu sync.Mutex // partitions are written and read side by side
 	rng := w.rng(fmt.Sprintf("sabotage of replica %d life %d", r.node, r.life))
+	oneIn := func(n int) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return rng.IntN(n) == 0
+	}
 	switch w.options.sabotage {
 	case liar:
-		p.log.lie = func() bool { return rng.IntN(10) == 0 }
+		p.log.lie = func() bool { return oneIn(10) }
 	case deaf:
 		p.log.drop = func(e eventlog.Entry) bool {
 			r, err := eventlog.Decode(eventlog.Raw{Key: e.Key, Value: e.Value})
-			return err == nil && r.Key.Type != eventlog.TypeOwnership && rng.IntN(20) == 0
+			return err == nil && r.Key.Type != eventlog.TypeOwnership && oneIn(20)
 		}
 	case undying:
 		// A group of its own, in which it is alone and is never cut off: it believes to own everything for ever.
