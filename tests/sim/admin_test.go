@@ -7,6 +7,9 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/internal/coordinator"
 	"streamkeeper/shard"
 	"streamkeeper/shard/groupconfig"
 	"streamkeeper/shard/streams"
@@ -28,14 +31,14 @@ func (w *world) admin() {
 		ctx, cancel := context.WithTimeout(w.ctx, requestTimeout)
 		var err error
 		switch {
-		case verb == 0 && !w.isCalm():
+		case verb < 3 && !w.isCalm():
 			before := w.checker.removals(group)
-			err = p.host.DeleteGroup(ctx, group)
+			err = deleteGroup(ctx, p, group)
 			if err == nil && w.checker.removals(group) == before {
 				w.violate("%s: its deletion was acknowledged, and the log does not have it", group)
 			}
 			w.note("%s: deletion: %v", group, err)
-		case verb < 3:
+		case verb < 5:
 			_, err = p.host.List(ctx)
 		default:
 			_, err = p.host.Describe(ctx, group)
@@ -49,6 +52,26 @@ func (w *world) admin() {
 		default:
 			w.violate("%s: admin request %s: %v", group, fmt.Sprint(verb), err)
 		}
+	}
+}
+
+// deleteGroup deletes a group and its description.
+func deleteGroup(ctx context.Context, p *process, group string) error {
+	req := kmsg.NewPtrDeleteGroupsRequest()
+	req.Version, req.Groups = 3, []string{group}
+	resp := p.service.DeleteGroups(ctx, coordinator.Caller{}, req)
+	const deletionFailed = 134
+	switch code := resp.Groups[0].ErrorCode; code {
+	case 0:
+		return nil
+	case codeLoading, codeTimedOut, deletionFailed: // the last: the catalogue is out of order
+		return shard.ErrLoading
+	case codeUnavailable:
+		return shard.ErrUnavailable
+	case codeNotCoordinator:
+		return shard.ErrNotOwner
+	default:
+		return &streams.Error{Code: code}
 	}
 }
 

@@ -28,6 +28,7 @@ const (
 func (w *world) settle() {
 	w.mu.Lock()
 	w.calm = true
+	w.catalogue.setCalm()
 	clients := slices.Clone(w.clients)
 	w.mu.Unlock()
 	for _, r := range w.replicas {
@@ -79,7 +80,7 @@ func (w *world) unsettled() string {
 			return groupName(g) + ": " + what
 		}
 	}
-	return ""
+	return w.undescribed()
 }
 
 func (w *world) unsettledGroup(group string) string {

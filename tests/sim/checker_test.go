@@ -44,6 +44,7 @@ type checkedGroup struct {
 	seenEpochs  map[string]map[int32]bool
 	seenOffsets map[topicPartition]map[committed]bool
 	seenConfigs map[string]bool // as text
+	seenStored  map[int32]bool  // topology epochs whose descriptions were stored
 	// acked is what clients may rely on; reset when the offset is removed or is one of another topic of the name.
 	acked map[topicPartition]committed
 }
@@ -77,7 +78,7 @@ func (c *checker) group(name string) *checkedGroup {
 		g = &checkedGroup{
 			applied: streams.NewGroup(name), epoch: firstEpoch, assignment: firstEpoch, members: map[string]bool{}, current: map[string]*eventlog.CurrentMemberAssignment{},
 			process: map[string]string{}, offsets: map[topicPartition]committed{}, seenEpochs: map[string]map[int32]bool{},
-			seenOffsets: map[topicPartition]map[committed]bool{}, acked: map[topicPartition]committed{}, seenConfigs: map[string]bool{fmt.Sprint(map[string]string{}): true},
+			seenOffsets: map[topicPartition]map[committed]bool{}, acked: map[topicPartition]committed{}, seenStored: map[int32]bool{}, seenConfigs: map[string]bool{fmt.Sprint(map[string]string{}): true},
 		}
 		c.groups[name] = g
 	}
@@ -149,6 +150,7 @@ func (c *checker) apply(p int32, offset int64, r eventlog.Record) {
 			c.w.note("%s: group epoch %d", where(), v.Epoch)
 		}
 		g.exists, g.epoch = true, v.Epoch
+		g.seenStored[v.StoredDescriptionTopologyEpoch] = true
 	case *eventlog.TargetAssignment:
 		if v.AssignmentEpoch < g.assignment {
 			c.w.violate("%s: assignment epoch went back from %d to %d", where(), g.assignment, v.AssignmentEpoch)
@@ -277,6 +279,23 @@ func (c *checker) ackedEpoch(group, member string, epoch int32) {
 	defer c.mu.Unlock()
 	if !c.group(group).seenEpochs[member][epoch] {
 		c.w.violate("%s: %s was told epoch %d, which the log has not", group, member, epoch)
+	}
+}
+
+// stored is what the log says of the group's topology description.
+func (c *checker) stored(group string) (exists bool, epoch int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.group(group)
+	return g.exists, g.applied.StoredDescriptionTopologyEpoch()
+}
+
+// ackedDescription: a push was answered with success.
+func (c *checker) ackedDescription(group string, epoch int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.group(group).seenStored[epoch] {
+		c.w.violate("%s: the push of its description at topology epoch %d was acknowledged, and the log has it not", group, epoch)
 	}
 }
 

@@ -26,6 +26,10 @@ const (
 
 // Error codes that a client knows.
 const (
+	codeTimedOut           = 7
+	codeLoading            = 14
+	codeUnavailable        = 15
+	codeNotCoordinator     = 16
 	codeUnknownMember      = 25
 	codeInvalidRequest     = 42
 	codeNonEmpty           = 68
@@ -72,6 +76,7 @@ type client struct {
 	attempts    int   // failed ones in a row
 	beatAt      time.Time
 	commitAt    time.Time
+	pushAt      time.Time // no description before
 	births      int
 	position    map[task]position
 }
@@ -263,6 +268,7 @@ func (c *client) heartbeat() {
 	if resp.ActiveTasks != nil {
 		c.assigned = tasksOf(resp.ActiveTasks, resp.StandbyTasks)
 	}
+	c.push(result)
 }
 
 func (c *client) heartbeatFailed(req *kmsg.StreamsGroupHeartbeatRequest, err error) {

@@ -14,7 +14,7 @@
 // What must hold at every moment is in checker_test.go, client_test.go and tasks_test.go, what must hold once the faults have stopped in
 // calm_test.go: no active task twice, none taken before it was given up, no task twice in a process, epochs that only grow, equal ones
 // of an empty group, no acknowledged commit lost or gone back, no answer by an owner that has been replaced, everybody at its target in
-// the end, and memory, disks and the replayed log the same. That these checks can fail is shown, too: broken_test.go, sabotage_test.go. Seeds
+// the end, no topology description that outlives its group, and memory, disks and the replayed log the same. That these checks can fail is shown, too: broken_test.go, sabotage_test.go. Seeds
 // that once failed are kept in testdata/seeds.txt and run first, always.
 //
 // File map:
@@ -27,7 +27,8 @@
 //	network_test.go  and between a client and a replica
 //	client_test.go   a client: heartbeats, goodbyes, static members
 //	tasks_test.go    what it does with tasks; offsets_test.go: commits, fetches
-//	admin_test.go    an operator: list, describe, delete
+//	descriptions_test.go topology descriptions: a catalogue, pushes, the cleanup cycle
+//	admin_test.go    an operator: list, describe, delete, configure
 //	faults_test.go   what goes wrong
 //	checker_test.go  reads the log as it grows and checks every state that it passes through
 //	calm_test.go     what must be so in the end

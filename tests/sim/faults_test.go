@@ -181,6 +181,15 @@ var allFaults = []fault{
 		}
 		return nil
 	}},
+	{"application stopped", 3, func(w *world, rng *rand.Rand) func() {
+		group := groupName(rng.IntN(w.groups))
+		for _, c := range w.living() {
+			if c.group == group {
+				c.leaves.Store(leavesForGood)
+			}
+		}
+		return func() { w.spawn(group) }
+	}},
 	{"client restarts", 6, func(w *world, rng *rand.Rand) func() {
 		c := w.anyClient(rng)
 		switch {
@@ -321,30 +330,4 @@ func (w *world) compact(rng *rand.Rand) {
 	}
 	w.log.CompactBefore(p, min(old, upTo), false)
 	w.note("partition %d compacted up to %d, tombstones up to %d", p, upTo, min(old, upTo))
-}
-
-// cleanup is the periodic cycle: it goes to whichever replica owns a group and lets it judge.
-func (w *world) cleanup() {
-	rng := w.rng("cleanup")
-	for w.sleep(w.ctx, time.Duration(30+rng.IntN(60))*time.Second) {
-		for g := range w.groups {
-			r := w.owner(groupName(g), rng)
-			if r == nil {
-				continue
-			}
-			p := r.running()
-			if p == nil {
-				continue
-			}
-			ctx, cancel := context.WithTimeout(w.ctx, requestTimeout)
-			done, err := p.host.Expire(ctx, groupName(g))
-			cancel()
-			if done.Offsets > 0 {
-				w.violate("%s: %d offsets expired, which were committed less than the retention ago", groupName(g), done.Offsets)
-			}
-			if done.Removed {
-				w.note("%s: the cleanup removed it (%v)", groupName(g), err)
-			}
-		}
-	}
 }

@@ -32,6 +32,11 @@ func (c *client) setCut(cut bool) {
 // ask sends a request to the coordinator and waits for its answer. Requests and answers take time and get lost; a request that
 // arrived is worked on even if its client does not wait any more.
 func ask[T any](c *client, f func(context.Context, *shard.Host) (T, error)) (T, error) {
+	return askProcess(c, func(ctx context.Context, p *process) (T, error) { return f(ctx, p.host) })
+}
+
+// askProcess is ask for what is not the host's alone.
+func askProcess[T any](c *client, f func(context.Context, *process) (T, error)) (T, error) {
 	var zero T
 	if c.coordinator == nil {
 		pause(delay(c.rng))
@@ -74,7 +79,7 @@ func ask[T any](c *client, f func(context.Context, *shard.Host) (T, error)) (T, 
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), serverPatience)
 		defer cancel()
-		v, err := f(ctx, p.host)
+		v, err := f(ctx, p)
 		p.gate.pass()
 		out <- outcome{v, err}
 	}()

@@ -10,7 +10,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"streamkeeper/cleanup"
 	"streamkeeper/eventlog"
+	"streamkeeper/internal/coordinator"
 	"streamkeeper/projection"
 	"streamkeeper/shard"
 	"streamkeeper/shard/offsets"
@@ -55,8 +57,11 @@ type process struct {
 	gate   *gate
 	log    *linkedLog
 	store  *projection.Store
-	cancel context.CancelFunc
-	ended  sync.WaitGroup
+	// service takes and deletes topology descriptions; cycle is its cleanup.
+	service *coordinator.Coordinator
+	cycle   *cleanup.Cycle
+	cancel  context.CancelFunc
+	ended   sync.WaitGroup
 }
 
 // running is the process, or nil.
@@ -117,8 +122,12 @@ func (r *replica) start() {
 		Groups:  w.broker,
 		Offsets: offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: offsets.RetentionDefault},
 		Now:     func() time.Time { p.gate.pass(); return r.clock() },
-		Logger:  w.logger("host", r.node),
+		Logger:  w.logger("host", r.node), Descriptions: true,
 	})
+	if err := w.describe(r, p); err != nil {
+		w.violate("replica %d: %v", r.node, err)
+		return
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	sabotaged := p.cancel
 	p.cancel = func() {
@@ -198,6 +207,7 @@ func (r *replica) shutdown() {
 func (p *process) end(r *replica) {
 	p.cancel()
 	p.ended.Wait()
+	p.service.Close()
 	if err := p.store.Close(); err != nil {
 		r.w.note("replica %d: closing its projection: %v", r.node, err)
 	}

@@ -49,6 +49,7 @@ type world struct {
 	plan
 	start     time.Time
 	cluster   *cluster
+	catalogue *catalogue
 	broker    *groupconfig.Broker // the settings of all replicas
 	silent    map[string]bool     // groups whose topics get no records
 	log       *eventlog.Fake
@@ -75,6 +76,7 @@ func newWorld(seed uint64, o options) *world {
 	w := &world{seed: seed, options: o, start: time.Now()}
 	w.plan = drawPlan(w.rng("plan"))
 	w.cluster, w.broker = newCluster(w.plan), drawSettings(w.rng("settings"))
+	w.catalogue = &catalogue{rng: w.rng("catalogue"), kept: map[string]int32{}, keeps: o.sabotages(keeper)}
 	w.silent = map[string]bool{}
 	for g := range w.groups {
 		w.silent[groupName(g)] = w.rng("silence of "+groupName(g)).IntN(4) == 0
