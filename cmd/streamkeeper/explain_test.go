@@ -37,7 +37,7 @@ func explanationOf(t *testing.T, d *dev, group string) explain.Group {
 
 // What an operator reads of a group that does not start, as text and as JSON, and after what was missing is there.
 func TestDescribeSaysWhy(t *testing.T) {
-	d := startDev(t, t.TempDir(), "--set", "group.streams.min.heartbeat.interval.ms=1", "--set", "group.streams.heartbeat.interval.ms=100")
+	d := startDev(t, t.TempDir(), "--plugin", "none", "--set", "group.streams.min.heartbeat.interval.ms=1", "--set", "group.streams.heartbeat.interval.ms=100")
 	m := newMember(t, d, "orders")
 	m.joinOver("in")
 	got := must(t, d, "describe", "orders")
@@ -77,7 +77,7 @@ func TestDescribeSaysWhy(t *testing.T) {
 
 // Every legal id is shown: one line each, no control character, and JSON that has it as it is.
 func TestDescribeOfHostileNames(t *testing.T) {
-	d := startDev(t, t.TempDir())
+	d := startDev(t, t.TempDir(), "--plugin", "none")
 	for _, group := range []string{"a.b", `qu"o'te`, "ta\tb\nnl", "\u202eltr", "שלום", "🦆", "\x1b[2J", strings.Repeat("x", 249)} {
 		m := newMember(t, d, group)
 		m.joinOver("no-such-topic")
