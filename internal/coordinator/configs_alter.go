@@ -17,8 +17,9 @@ import (
 // a replica that does not own the group's shard sends them on to the one that does, as a broker sends them to the controller.
 
 const (
-	// alterTimeout bounds the search for an owner who takes a change: below the clients' request time-out, so that they get an answer.
-	alterTimeout = 15 * time.Second
+	// alterTimeout bounds the search for an owner who takes a change: below the request time-outs of clients (Java's 30 s, franz-go's 10 s),
+	// so that they get an answer.
+	alterTimeout = 9 * time.Second
 	// alterPause is the time between two attempts while a shard moves; that takes a second or two.
 	alterPause = 200 * time.Millisecond
 	// defaultGroupText is what Kafka 4.4 says of a GROUP resource without a name when it is altered.

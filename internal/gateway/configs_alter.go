@@ -15,7 +15,7 @@ import (
 // the own part is validated first, then the cluster's is sent, and where the cluster has made it the own part is made.
 
 // alterMax bounds each own part of such a change; the coordinator gives up before.
-const alterMax = 20 * time.Second
+const alterMax = 12 * time.Second
 
 // The texts are those of Kafka 4.4's ConfigAdminManager, which looks at these before anything else.
 const (

@@ -21,15 +21,19 @@ import (
 // testdata/configs were written by Kafka 4.4 (-run TestConfigsKafkaItself -rewrite).
 func TestConfigsKafkaItself(t *testing.T) {
 	rewrite := flag.Lookup("rewrite")
-	configsStory(t, itself, rewrite != nil && rewrite.Value.String() == "true")
+	scripts := []string{"requests", "mixed"}
+	if rewrite != nil && rewrite.Value.String() == "true" {
+		scripts = append(scripts, "tool")
+	}
+	configsStory(t, itself, scripts...)
 }
-func TestConfigsServeBefore39(t *testing.T) { configsStory(t, before39, true) }
-func TestConfigsServeBefore44(t *testing.T) { configsStory(t, before44, false) }
-func TestConfigsEmbeddedLog(t *testing.T)   { configsStory(t, embedded, false) }
+func TestConfigsServeBefore39(t *testing.T) { configsStory(t, before39, "requests", "tool") }
+func TestConfigsServeBefore44(t *testing.T) { configsStory(t, before44, "requests", "mixed") }
+func TestConfigsEmbeddedLog(t *testing.T)   { configsStory(t, embedded, "requests") }
 
-// configsStory sends the requests of testdata/configs/requests, and with tools runs kafka-configs as in testdata/configs/tool: each run
-// takes a JVM, and what the tool is told does not depend on the world.
-func configsStory(t *testing.T, w world, tools bool) {
+// configsStory plays scripts of testdata/configs: requests; mixed are requests about names of streams groups and others, which only a
+// cluster of 4.4 has all; tool runs kafka-configs.
+func configsStory(t *testing.T, w world, scripts ...string) {
 	p := w.build(t)
 	cl, err := kgo.NewClient(kgo.SeedBrokers(p.streams))
 	if err != nil {
@@ -37,9 +41,12 @@ func configsStory(t *testing.T, w world, tools bool) {
 	}
 	t.Cleanup(cl.Close)
 	s := &configStory{t: t, p: p, cl: cl}
-	datadriven.RunTest(t, "testdata/configs/requests", s.run)
-	if tools && !t.Failed() {
-		datadriven.RunTest(t, "testdata/configs/tool", s.run)
+	for _, script := range scripts {
+		s.patient = p.keeper == nil || script == "mixed"
+		datadriven.RunTest(t, "testdata/configs/"+script, s.run)
+		if t.Failed() {
+			return // the next one builds on it
+		}
 	}
 }
 
@@ -49,11 +56,14 @@ type configStory struct {
 	p     *place
 	cl    *kgo.Client
 	tools *kafkatest.ToolSession // at the first use
+
+	patient bool // a Kafka broker is asked
 }
 
 // run carries out one word:
 //
-//	describe group=G [keys=(a,b)]           DescribeConfigs; names of streams groups are shown
+//	describe group=G [keys=(a,b)]           DescribeConfigs; names of streams groups are shown, with
+//	                 [configured]           all names that are configured for the group
 //	alter group=G [validate]                IncrementalAlterConfigs; a line for each change: set, delete, append, subtract NAME=VALUE
 //	replace group=G [validate]              AlterConfigs; a line for each NAME=VALUE
 //	list [types=(32,16)]                    ListConfigResources
@@ -75,12 +85,12 @@ func (s *configStory) run(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-// seen looks again at a Kafka broker that says something else: it learns of a change a moment after the controller has acknowledged it.
-// streamkeeper shows every acknowledged change at once.
+// seen looks again where a Kafka broker says something else: it learns of a change a moment after the controller has acknowledged it.
+// streamkeeper shows every acknowledged change of its own at once.
 func (s *configStory) seen(d *datadriven.TestData, look func() string) string {
 	const tries, pause = 20, 100 * time.Millisecond
 	got := look()
-	for i := 0; s.p.keeper == nil && i < tries && got != d.Expected; i++ {
+	for i := 0; s.patient && i < tries && got != d.Expected; i++ {
 		time.Sleep(pause) // the broker's own loop; there is nothing to wait for
 		got = look()
 	}
@@ -152,7 +162,11 @@ func (s *configStory) describe(t *testing.T, d *datadriven.TestData) string {
 		fmt.Fprintf(&b, "%v %q: %s\n", res.ResourceType, res.ResourceName, outcomeOf(res.ErrorCode, res.ErrorMessage))
 		slices.SortFunc(res.Configs, func(a, b kmsg.DescribeConfigsResponseResourceConfig) int { return strings.Compare(a.Name, b.Name) })
 		for _, c := range res.Configs {
-			if !strings.HasPrefix(c.Name, "streams.") { // a cluster of an older Kafka has fewer others
+			show := strings.HasPrefix(c.Name, "streams.") // a cluster of an older Kafka has fewer others
+			if _, ok := argument(d, "configured"); ok {
+				show = c.Source == kmsg.ConfigSourceGroupConfig
+			}
+			if !show {
 				continue
 			}
 			fmt.Fprintf(&b, "  %s=%s %v %v", c.Name, orNull(c.Value), c.Source, c.ConfigType)
