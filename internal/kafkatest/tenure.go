@@ -76,11 +76,12 @@ type Breach struct {
 }
 
 func (b Breach) String() string {
-	return fmt.Sprintf("task %s: %s: %s by %s (tenure %s, of %+v, at %d µs) and %s by %s (tenure %s, of %+v, at %d µs)", b.Task, b.What,
-		b.After.place(), b.After.By, b.After.Tenure, b.After.Source, b.After.At, b.Late.place(), b.Late.By, b.Late.Tenure, b.Late.Source, b.Late.At)
+	return fmt.Sprintf("task %s: %s: %s; before it was %s", b.Task, b.What, b.Late.made(), b.After.made())
 }
 
-func (s Seen) place() string { return fmt.Sprintf("partition %d offset %d", s.Partition, s.Offset) }
+func (s Seen) made() string {
+	return fmt.Sprintf("partition %d offset %d by %s (tenure %s, of %+v, at %d µs)", s.Partition, s.Offset, s.By, s.Tenure, s.Source, s.At)
+}
 
 // CheckTenures looks in an output topic, from its start, for tasks that had two owners at a time. With at-least-once a task that
 // is handed over may repeat records, but
@@ -113,17 +114,26 @@ func CheckTenures(all []Seen) []Breach {
 // interleaved takes a task's records in the order of the log, partition after partition.
 func interleaved(task string, records []Seen) (found []Breach) {
 	over := map[string]Seen{} // by tenures that another has followed in this partition: the first record of that other
+	told := map[string]bool{}
+	owner := ""
 	for i, s := range records {
 		if i == 0 || records[i-1].Partition != s.Partition {
 			clear(over)
+			clear(told)
+			owner = s.Tenure
 			continue
 		}
-		if before := records[i-1]; before.Tenure != s.Tenure {
-			if first, ok := over[s.Tenure]; ok {
+		if s.Tenure == owner {
+			continue
+		}
+		if first, ok := over[s.Tenure]; ok { // the owner stays who it is: what it writes afterwards is right
+			if !told[s.Tenure] {
+				told[s.Tenure] = true
 				found = append(found, Breach{Task: task, Late: s, After: first, What: "written after the next owner had begun"})
 			}
-			over[before.Tenure] = s
+			continue
 		}
+		over[owner], owner = s, s.Tenure
 	}
 	return found
 }
