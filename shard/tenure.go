@@ -56,18 +56,31 @@ type Holding struct {
 	Owner eventlog.Ownership
 	// Tenure ends when the shard is not served under this claim or a renewed one any more. What waits to be written then must not be.
 	Tenure context.Context
-	// Renew asks for the claim's next producer epoch.
+	// Renew asks for the claim's next producer epoch. Where the claim can't be renewed the tenure ends.
 	Renew func()
 }
 
 // Holding returns the claim of a partition that is served here; ok is false where it isn't. A context under Tenure or TenureOf that was
 // taken before, and has not ended after Holding returned, is of the same tenure.
 func (h *Host) Holding(p int32) (held Holding, ok bool) {
-	t := h.shards[p].tenure.Load()
+	s := h.shards[p]
+	t := s.tenure.Load()
 	if t == nil {
 		return Holding{}, false
 	}
-	return Holding{Claim: t.writer.Claim(), Owner: h.cfg.Self, Tenure: t.ctx, Renew: t.writer.Renew}, true
+	renew := func() { s.post(func(s *Shard) { s.renew(t) }) }
+	return Holding{Claim: t.writer.Claim(), Owner: h.cfg.Self, Tenure: t.ctx, Renew: renew}, true
+}
+
+// renew has the writer of a tenure take its next epoch. The barrier behind it finds out where that has ended the writer (the cluster has
+// forgotten its producer id): the shard might have nothing to append for a long time.
+func (s *Shard) renew(t *tenure) {
+	if s.tenure.Load() != t || s.writer == nil {
+		return
+	}
+	run, nobody := s.run, &waiter{write: true, answer: func() {}, fail: func(error) {}}
+	s.writer.Renew()
+	s.writer.Barrier(func(offset int64, err error) { s.postAck(ack{run: run, offset: offset, err: err, barrier: nobody}) })
 }
 
 // Under returns a context that ends with tenure, at the same moment, and not with ctx, whose values it has. What is decided after a

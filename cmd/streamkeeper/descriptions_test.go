@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -68,8 +70,15 @@ func metricsOf(t *testing.T, d *dev) string {
 
 // The life of a description in a whole process: asked for, pushed, described, kept as long as its group, deleted with it.
 func TestDescriptionsWithThePluginMemory(t *testing.T) {
-	d := startDev(t, t.TempDir(), "--plugin", "memory", "--plugin-set", "epochs.max=2", "--set", "offsets.retention.check.interval.ms=200",
-		"--set", "group.streams.min.heartbeat.interval.ms=1", "--set", "group.streams.heartbeat.interval.ms=100")
+	lifeOfADescription(t, "--plugin", "memory")
+}
+
+// By default they are kept on the cluster.
+func TestDescriptionsByDefault(t *testing.T) { lifeOfADescription(t) }
+
+func lifeOfADescription(t *testing.T, args ...string) {
+	d := startDev(t, t.TempDir(), append(args, "--plugin-set", "epochs.max=2", "--set", "offsets.retention.check.interval.ms=200",
+		"--set", "group.streams.min.heartbeat.interval.ms=1", "--set", "group.streams.heartbeat.interval.ms=100")...)
 	produce(t, d, 1)
 	m := newMember(t, d, "orders")
 	if !offers93(t, m.c) {
@@ -132,16 +141,58 @@ func TestDescriptionsWithThePluginMemory(t *testing.T) {
 	}
 }
 
+// TestDescriptionsOnTheCluster: they outlive the process, and the directory of the topic's projection.
+func TestDescriptionsOnTheCluster(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"--plugin-set", "topic=descriptions", "--log-topic", "groups"}
+	d := startDev(t, dir, args...)
+	produce(t, d, 1)
+	m := newMember(t, d, "orders")
+	m.join(4)
+	if r := m.push("first"); r.ErrorCode != 0 {
+		t.Fatalf("push: %d %v", r.ErrorCode, r.ErrorMessage)
+	}
+	stored := func() {
+		t.Helper()
+		if got := must(t, d, "describe", "orders", "--topology"); !strings.Contains(got, "Source: first") {
+			t.Errorf("describe --topology prints %q", got)
+		}
+	}
+	stored()
+	d.stop()
+	d = startDev(t, dir, args...)
+	stored()
+	d.stop()
+	if err := os.RemoveAll(filepath.Join(dir, "descriptions")); err != nil {
+		t.Fatal(err)
+	}
+	d = startDev(t, dir, args...)
+	stored()
+	if code := d.stop(); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	for args, want := range map[string]string{
+		"--plugin-set topic=groups": "--plugin-set topic=groups: that is the record log",
+		"--plugin-set topic=in":     `topology description topic in: `,
+	} {
+		var out, err text
+		code := run(t.Context(), append([]string{"dev", "--listen", "127.0.0.1:0", "--admin-listen", "", "--log-topic", "groups", "--data-dir", dir}, strings.Fields(args)...), &out, &err)
+		if code != 1 || !strings.Contains(err.String(), want) {
+			t.Errorf("%s: exit %d, %s; want …%s…", args, code, err.String(), want)
+		}
+	}
+}
+
 func TestWithoutPluginNobodyIsAsked(t *testing.T) {
-	d := startDev(t, t.TempDir())
+	d := startDev(t, t.TempDir(), "--plugin", "none")
 	produce(t, d, 1)
 	m := newMember(t, d, "orders")
 	if offers93(t, m.c) {
 		t.Error("93 is offered")
 	}
 	m.join(4)
-	if r := m.push("first"); r.ErrorCode != 35 {
-		t.Errorf("push: %d", r.ErrorCode)
+	if r := m.push("first"); r.ErrorCode != 35 || r.ErrorMessage == nil || *r.ErrorMessage != "The broker has no streams group topology description plugin configured." {
+		t.Errorf("push: %d %v", r.ErrorCode, r.ErrorMessage)
 	}
 	if g := m.describe89(); g.TopologyDescriptionStatus != 1 {
 		t.Errorf("status %d", g.TopologyDescriptionStatus)
@@ -154,7 +205,7 @@ func TestWithoutPluginNobodyIsAsked(t *testing.T) {
 func TestWrongPluginSettingsAreSaidBeforeAnythingStarts(t *testing.T) {
 	for args, want := range map[string]string{
 		"--plugin tape":                              `--plugin: unknown topology description plugin "tape": there are topic, memory, http, none`,
-		"--plugin-set url=x":                         "--plugin: there are settings for a topology description plugin, but the plugin is none",
+		"--plugin none --plugin-set url=x":           "--plugin: there are settings for a topology description plugin, but the plugin is none",
 		"--plugin memory --plugin-set size=1":        `--plugin: plugin memory: unknown setting "size"`,
 		"--plugin memory --plugin-set epochs.max=-1": "epochs.max",
 	} {

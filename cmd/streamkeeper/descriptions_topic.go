@@ -14,7 +14,7 @@ import (
 )
 
 // topicBatchBytes is the max.message.bytes of a description topic where the cluster allows it. An application of ten thousand nodes takes
-// some 200 kB compressed; this is far beyond, and small enough for a broker.
+// some 100 kB compressed; this is far beyond, and small enough for a broker.
 const topicBatchBytes = 8 << 20
 
 // openDescriptionTopic opens the topic of the plugin "topic", beside the log, and gives it to the plugin. Nothing happens where another plugin is
@@ -50,7 +50,7 @@ func (r *replica) openDescriptionTopic(ctx context.Context, p *parts, log eventl
 			Holding: p.holding, Logger: r.log,
 		})
 	}); err != nil {
-		return err
+		return fmt.Errorf("--plugin topic: %w", err)
 	}
 	keeper.Attach(p.space, r.log)
 	return nil

@@ -254,8 +254,14 @@ func TestNothingIsWrittenAfterTheTenure(t *testing.T) {
 				t.Errorf("a call of the former tenure: %v", err)
 			}
 		}
-		// One that waits for its turn when the tenure ends.
 		a.mustSet("g", 0, "stays")
+		if err := a.space.Append(former, "g", []topic.Record{{Key: []byte("k")}}, func(error) {}); !errors.Is(err, shard.ErrNotOwner) {
+			t.Errorf("an append of the former tenure: %v", err)
+		}
+		if err := a.space.Settle(former, "g"); !errors.Is(err, shard.ErrNotOwner) {
+			t.Errorf("a settling of the former tenure: %v", err)
+		}
+		// One that waits for its turn when the tenure ends.
 		w.annex.HoldAppends(p)
 		hangs := a.Delete(a.ctx("g"), "g")
 		synctest.Wait()
@@ -271,6 +277,31 @@ func TestNothingIsWrittenAfterTheTenure(t *testing.T) {
 		synctest.Wait()
 		a.want("g", 0, "stays")
 		a.wantEpochs("g", 0)
+	})
+}
+
+// TestWhatIsQueuedEndsWithTheTenure: where the cluster can't refuse it, nothing else would stop it.
+func TestWhatIsQueuedEndsWithTheTenure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a := w.replica("a")
+		a.own("g")
+		p := eventlog.Partition("g", partitions)
+		a.mustSet("g", 0, "first")
+		w.annex.HoldAppends(p)
+		queued := a.Set(a.ctx("g"), "g", 1, described("queued"))
+		synctest.Wait()
+		a.lose(p)
+		if _, err := wait(t, queued); !errors.Is(err, shard.ErrNotOwner) && (err == nil || plugin.IsPermanent(err)) {
+			t.Errorf("what was queued: %v", err)
+		}
+		synctest.Wait()
+		w.annex.ReleaseAppends(p)
+		synctest.Wait()
+		a.wantEpochs("g", 0)
+		if n := a.space.backlog.Load(); n != 0 {
+			t.Errorf("%d bytes are still counted", n)
+		}
 	})
 }
 

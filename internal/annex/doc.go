@@ -11,6 +11,8 @@
 //     write with an unknown outcome the shard's writer is asked for its next epoch (Holding.Renew), and writing goes on with that.
 //   - The claim is looked up first, and only then is it asked whether the caller's context has ended. So a caller whose tenure is over never
 //     writes under the next one's claim (shard.Under makes both end at the same moment).
+//   - Void records are repaired in the cleanup cycle (topic.Plugin.Repair). Its interval is ten minutes, and the topic's
+//     min.compaction.lag.ms an hour: who makes the one longer than the other may lose the value that a void record covers.
 //   - A topic that is deleted while the process runs is made anew, empty. What was stored is gone, and a describe says that nothing is stored;
 //     the record log goes on saying that it is.
 //

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"streamkeeper/eventlog"
 	"streamkeeper/plugin"
 	"streamkeeper/plugin/topic"
@@ -45,7 +47,9 @@ type Config struct {
 	Holding func(p int32) (shard.Holding, bool)
 	// BacklogBytesMax; 0: BacklogBytesMax.
 	BacklogBytesMax int64
-	Logger          *slog.Logger
+	// FS is the file system of the store; nil: the operating system's.
+	FS     vfs.FS
+	Logger *slog.Logger
 }
 
 // Space is the topic.Place of a replica.
@@ -99,7 +103,7 @@ func (s *Space) open(ctx context.Context) (*opened, error) {
 		return nil, fmt.Errorf("topic %s has %d partitions, must have %d, as the record log", t.Annex.Identity().Topic, n, s.cfg.Partitions)
 	}
 	store, err := projection.Open(projection.Config{
-		Dir: s.cfg.Dir, Identity: t.Annex.Identity(), DeleteRetention: t.DeleteRetention, Opaque: true, CacheBytes: cacheBytes, Logger: s.log,
+		Dir: s.cfg.Dir, Identity: t.Annex.Identity(), DeleteRetention: t.DeleteRetention, Opaque: true, CacheBytes: cacheBytes, FS: s.cfg.FS, Logger: s.log,
 	})
 	if err != nil {
 		t.Annex.Close()

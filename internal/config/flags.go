@@ -34,7 +34,7 @@ type Replica struct {
 	AdminListen             string            `name:"admin-listen" default:"127.0.0.1:9291" placeholder:"HOST:PORT" help:"/healthz, /readyz, /metrics and /shards; empty for none. Default ${default}."`
 	OwnershipSessionTimeout time.Duration     `name:"ownership-session-timeout" default:"6s" help:"A replica that is not heard of for so long loses its shards; the cluster's group.min.session.timeout.ms must allow it."`
 	ShutdownTimeout         time.Duration     `name:"shutdown-timeout" default:"20s" help:"How long a stop may take to hand shards over and to finish requests."`
-	Plugin                  string            `name:"plugin" default:"none" placeholder:"NAME" help:"Who keeps topology descriptions: none, memory or http. Default ${default}."`
+	Plugin                  string            `name:"plugin" default:"topic" placeholder:"NAME" help:"Who keeps topology descriptions: topic (on the cluster itself), memory, http or none. Default ${default}."`
 	PluginSet               map[string]string `name:"plugin-set" placeholder:"NAME=VALUE" help:"A setting of the plugin, e.g. url=https://catalogue.example.org for http; repeatable, or several with semicolons between."`
 	PluginReaskLost         bool              `name:"plugin-reask-lost" help:"Have members push a topology description again that the plugin has lost."`
 	Set                     map[string]string `name:"set" placeholder:"NAME=VALUE" help:"One of Kafka's settings by Kafka's name, e.g. group.streams.session.timeout.ms=45000; repeatable, or several with semicolons between."`

@@ -18,9 +18,9 @@ import (
 )
 
 func TestToolsKafkaItself(t *testing.T)   { toolsStory(t, itself) }
-func TestToolsServeBefore39(t *testing.T) { toolsStory(t, before39) }
-func TestToolsServeBefore44(t *testing.T) { toolsStory(t, before44) }
-func TestToolsEmbeddedLog(t *testing.T)   { toolsStory(t, embedded) }
+func TestToolsServeBefore39(t *testing.T) { toolsStory(t, plain39) }
+func TestToolsServeBefore44(t *testing.T) { toolsStory(t, plain44) }
+func TestToolsEmbeddedLog(t *testing.T)   { toolsStory(t, plainEmbedded) }
 
 // toolsStory lives the life of testdata/README.md again and compares what Kafka's tools print.
 func toolsStory(t *testing.T, w world) {

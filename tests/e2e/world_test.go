@@ -70,16 +70,24 @@ var (
 	}}
 	before39 = serveWorld("serve before 3.9", kafka39)
 	before44 = serveWorld("serve before 4.4", kafka44)
-	embedded = world{"dev", func(t *testing.T) *place {
-		k := kafkatest.StartStreamkeeper(t, keeperArgs("dev")...)
-		return keeperPlace(k, nil)
-	}}
+	embedded = devWorld()
+
+	// The same without topology descriptions, as Kafka is without a plugin.
+	plain39       = serveWorld("serve before 3.9", kafka39, "--plugin", "none")
+	plain44       = serveWorld("serve before 4.4", kafka44, "--plugin", "none")
+	plainEmbedded = devWorld("--plugin", "none")
 )
 
-func serveWorld(name string, o kafkatest.Options) world {
+func devWorld(more ...string) world {
+	return world{"dev", func(t *testing.T) *place {
+		return keeperPlace(kafkatest.StartStreamkeeper(t, keeperArgs("dev", more...)...), nil)
+	}}
+}
+
+func serveWorld(name string, o kafkatest.Options, more ...string) world {
 	return world{name, func(t *testing.T) *place {
 		c := kafkatest.Shared(t, o)
-		k := kafkatest.StartStreamkeeper(t, serveArgs(t, c)...)
+		k := kafkatest.StartStreamkeeper(t, serveArgs(t, c, more...)...)
 		return keeperPlace(k, c)
 	}}
 }
