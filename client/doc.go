@@ -1,8 +1,8 @@
 // Package client speaks to streams groups (KIP-1071) from Go, over a franz-go client: franz-go's own group consumer does not know them. It works with
 // every coordinator that speaks Kafka's protocol, streamkeeper or a Kafka 4.x broker.
 //
-// Admin describes groups, with the topology description of the application (KIP-1331), lists and deletes them, and reads their
-// committed offsets. Member is a member of a group for programs that process tasks in Go: it keeps Kafka's client rules for
+// Admin describes groups, with the topology description of the application (KIP-1331) and, where streamkeeper is asked, why they are in their
+// state (package explain); it lists and deletes them, and reads their committed offsets. Member is a member of a group for programs that process tasks in Go: it keeps Kafka's client rules for
 // heartbeats, tasks and the push of its topology description. Package topology has the description itself and its drawings.
 //
 // A call names many groups at once and answers for each: what is wrong with one disturbs no other. Coordinators that load, move or are away are
