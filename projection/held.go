@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
 	"streamkeeper/eventlog"
 )
@@ -21,40 +23,86 @@ type Held struct {
 // Look says what a store in cfg.Dir holds, whatever log it is of; nothing where there is none, or one that can't be read. An error is
 // that of a directory in use (ErrLocked), or of the disk (ErrStorage).
 func Look(cfg Config) (Held, error) {
+	var held Held
+	err := visit(cfg, func(e *engine) error {
+		held = holds(e)
+		return nil
+	})
+	return held, err
+}
+
+// Each calls f with every record that a store in cfg.Dir holds, whatever log it is of: partition by partition, a group's in the order of hydration, then its
+// offsets. Open transactions and ownership records are left out. It ends with f's first error.
+func Each(cfg Config, f func(p int32, r eventlog.Record) error) error {
+	return visit(cfg, func(e *engine) error {
+		for p := range holds(e).Partitions {
+			if err := (view{e.db, p}).each(func(r eventlog.Record) error { return f(p, r) }); err != nil {
+				return fmt.Errorf("partition %d: %w", p, err)
+			}
+		}
+		return nil
+	})
+}
+
+// each calls f with the records of a partition.
+func (v view) each(f func(eventlog.Record) error) error {
+	seen := map[string]struct{}{}
+	for _, names := range []func(func(string) bool) error{v.groups, v.groupsWithConfig, v.groupsWithOffsets} {
+		if err := names(func(id string) bool { seen[id] = struct{}{}; return true }); err != nil {
+			return err
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(seen)) {
+		records, err := v.group(id)
+		if err != nil {
+			return err
+		}
+		if err := v.offsets(id, func(st Stored) bool { records = append(records, st); return true }); err != nil {
+			return err
+		}
+		for _, st := range records {
+			if err := f(st.Record); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// visit opens the newest engine of a directory, whatever log it is of, if there is one that can be read.
+func visit(cfg Config, do func(*engine) error) error {
 	cfg.Identity = eventlog.Identity{Partitions: 1} // of no log
 	s, err := newStore(cfg)
 	if err != nil {
-		return Held{}, err
+		return err
 	}
-	if _, err := s.cfg.FS.Stat(s.cfg.Dir); err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return Held{}, nil
-		}
-		return Held{}, fmt.Errorf("%w: %s: %w", ErrStorage, s.cfg.Dir, err)
+	if _, err := s.cfg.FS.Stat(s.cfg.Dir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrStorage, s.cfg.Dir, err)
 	}
 	lock, err := s.takeLock()
 	if err != nil {
-		return Held{}, err
+		return err
 	}
 	defer lock.Close()
 	names, err := s.cfg.FS.List(s.cfg.Dir)
 	if err != nil {
-		return Held{}, fmt.Errorf("%w: %s: %w", ErrStorage, s.cfg.Dir, err)
+		return fmt.Errorf("%w: %s: %w", ErrStorage, s.cfg.Dir, err)
 	}
 	numbers := engineNumbers(names)
 	if len(numbers) == 0 {
-		return Held{}, nil
+		return nil
 	}
 	newest := numbers[len(numbers)-1]
 	e, err := openEngine(s.disk, s.engineDir(newest), newest, s.cfg.CacheBytes, s.logger)
-	if err != nil {
-		if passing(err) {
-			return Held{}, fmt.Errorf("%w: %s: %w", ErrStorage, s.engineDir(newest), err)
-		}
-		return Held{}, nil // damaged
+	switch {
+	case err != nil && passing(err):
+		return fmt.Errorf("%w: %s: %w", ErrStorage, s.engineDir(newest), err)
+	case err != nil:
+		return nil // damaged
 	}
-	held := holds(e)
-	return held, e.close()
+	return errors.Join(do(e), e.close())
 }
 
 // holds is what an engine has; nothing where that can't be read.

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // The log topic is deleted, and the replica's directory is the last copy of the groups: a plain restart must not make an empty log of it.
@@ -71,6 +72,9 @@ func TestADeletedLogIsNotMadeAnewOverTheLastCopy(t *testing.T) {
 	if code := d.stop(); code != 0 {
 		t.Fatalf("exit %d", code)
 	}
+	if code := ready().stop(); code != 0 { // a start reads the log to its end; a stop does not wait for the last records
+		t.Fatalf("exit %d", code)
+	}
 
 	if _, err := adm.DeleteTopic(t.Context(), "__streams_groups"); err != nil {
 		t.Fatal(err)
@@ -83,6 +87,44 @@ func TestADeletedLogIsNotMadeAnewOverTheLastCopy(t *testing.T) {
 	}
 	if topics, err := adm.ListTopicsWithInternal(t.Context(), "__streams_groups"); err != nil || topics.Has("__streams_groups") {
 		t.Errorf("an empty log was made: %v, %v", topics, err)
+	}
+	// The directory's groups are written into a new log, and everything is as it was.
+	restore := func(args ...string) (string, int) {
+		var out text
+		code := run(t.Context(), append([]string{"restore", "--bootstrap-servers", strings.Join(c.ListenAddrs(), ","), "--data-dir", dir}, args...), &out, &out)
+		return out.String(), code
+	}
+	if out, code := restore(); code != 0 || !strings.HasPrefix(out, "restored 1 groups with ") {
+		t.Fatalf("restore: %d %s", code, out)
+	}
+	if out, code := restore(); code != exitFailure || !strings.Contains(out, "restore writes into an empty topic only") {
+		t.Errorf("a second time: %d %s", code, out)
+	}
+	if got := refused(); !strings.Contains(got, "groups of another log") {
+		t.Errorf("the directory is of the old log still:\n%s", got)
+	}
+	d = ready("--accept-new-log")
+	if out, code := restore(); code != exitFailure || !strings.Contains(out, "is in use by another process") {
+		t.Errorf("restore from a replica that runs: %d %s", code, out)
+	}
+	got := squeeze(must(t, d, "describe", "orders"))
+	for _, line := range []string{"member-1 2 app-1 ", "in 0 5 0 0 0_0 member-1\n"} {
+		if !strings.Contains(got, line) {
+			t.Errorf("describe lacks %q:\n%s", line, got)
+		}
+	}
+	again := newMember(t, d, "orders")
+	again.epoch = m.epoch
+	again.beat(func(*kmsg.StreamsGroupHeartbeatRequest) {}) // the member of before goes on
+	if code := d.stop(); code != 0 {
+		t.Fatalf("exit %d", code)
+	}
+	if out, code := restore(); code != exitFailure || !strings.Contains(out, "there is nothing to restore") {
+		t.Errorf("restore into the directory's own log: %d %s", code, out)
+	}
+
+	if _, err := adm.DeleteTopic(t.Context(), "__streams_groups"); err != nil {
+		t.Fatal(err)
 	}
 	// Somebody else, another replica perhaps, made a topic of the name.
 	compact := "compact"

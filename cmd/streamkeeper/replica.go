@@ -227,7 +227,8 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 func (r *replica) projectionDir() string { return filepath.Join(r.flags.DataDir, "projection") }
 
 // lastCopyAdvice is what to do where the directory has groups and their log is not there.
-const lastCopyAdvice = "If the topic was deleted, this directory may be the last copy of the groups and their committed offsets: keep a copy of it. " +
+const lastCopyAdvice = "If the topic was deleted, this directory may be the last copy of the groups and their committed offsets: keep a copy of it; " +
+	"streamkeeper restore writes it into a new topic. " +
 	"If --bootstrap-servers or --log-topic lead elsewhere than before, mend them. To begin anew without these groups, start with --accept-new-log"
 
 // mayCreateLog refuses to make an empty log where the data directory has groups of it: their applications would start over.
