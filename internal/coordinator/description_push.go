@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -12,7 +11,6 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/plugin"
-	"streamkeeper/shard/streams"
 )
 
 // Kafka's codes that only topology descriptions meet.
@@ -68,17 +66,7 @@ func (c *Coordinator) beginPush(ctx context.Context, r *kmsg.StreamsGroupTopolog
 	if err == nil {
 		return nil
 	}
-	err = c.nowhere(ctx, r.Group, err)
-	var refusal *streams.Error
-	if !errors.As(err, &refusal) || refusal.Code != codeNoGroup || c.cfg.Foreign == nil {
-		return err
-	}
-	asking, done := context.WithTimeout(ctx, foreignTimeout)
-	defer done()
-	if kind, _, failed := c.cfg.Foreign.Find(asking, r.Group); failed == nil && kind != "" {
-		return &streams.Error{Code: codeNoGroup, Message: "Group " + r.Group + " is not a streams group."}
-	}
-	return err
+	return c.foreignToo(ctx, r.Group, c.nowhere(ctx, r.Group, err))
 }
 
 // pushed records the outcome of the plugin's call, and says what the member is told. It can't tell a permanent failure from a

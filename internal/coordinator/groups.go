@@ -59,7 +59,7 @@ func (c *Coordinator) describe(ctx context.Context, r *kmsg.StreamsGroupDescribe
 		ctx, cancel := c.writing(ctx)
 		defer cancel()
 		if d, err = c.ask(ctx, r, group, explaining); err != nil {
-			f = c.failed("StreamsGroupDescribe", group, c.nowhere(ctx, group, err))
+			f = c.failed("StreamsGroupDescribe", group, c.foreignToo(ctx, group, c.nowhere(ctx, group, err)))
 		}
 	}
 	g := d.Group
@@ -90,6 +90,21 @@ func (c *Coordinator) nowhere(ctx context.Context, group string, refused error) 
 		return refused
 	}
 	return &streams.Error{Code: codeNoGroup, Message: "Group " + group + " not found."}
+}
+
+// foreignToo says of a group that is not in the log whether the cluster has one of its own of that id, as Kafka does, whose coordinator has
+// groups of all kinds. Where the cluster does not tell the group is nowhere.
+func (c *Coordinator) foreignToo(ctx context.Context, group string, err error) error {
+	var refusal *streams.Error
+	if !errors.As(err, &refusal) || refusal.Code != codeNoGroup || c.cfg.Foreign == nil {
+		return err
+	}
+	asking, done := context.WithTimeout(ctx, foreignTimeout)
+	defer done()
+	if kind, _, failed := c.cfg.Foreign.Find(asking, group); failed == nil && kind != "" {
+		return &streams.Error{Code: codeNoGroup, Message: "Group " + group + " is not a streams group."}
+	}
+	return err
 }
 
 // DeleteGroups answers DeleteGroups v0–3. The fate of one group does not affect another.

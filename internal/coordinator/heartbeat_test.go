@@ -243,8 +243,8 @@ func TestDescribingAGroupOfTheClusterDoesNotMoveItsLookups(t *testing.T) {
 	w.shards.owners[1] = owner(1000002, "other:9292", w.now)
 	r := kmsg.NewPtrStreamsGroupDescribeRequest()
 	r.Groups = []string{"g1"}
-	if g := w.Describe(t.Context(), Caller{}, r).Groups[0]; g.ErrorCode != 69 {
-		t.Errorf("describe: %d", g.ErrorCode)
+	if g := w.Describe(t.Context(), Caller{}, r).Groups[0]; textOf(g.ErrorCode, g.ErrorMessage) != "69 Group g1 is not a streams group." {
+		t.Errorf("describe: %s", textOf(g.ErrorCode, g.ErrorMessage))
 	}
 	if resp := w.Heartbeat(t.Context(), Caller{}, beat("g1", 4)); resp.ErrorCode != 69 {
 		t.Errorf("heartbeat: %d", resp.ErrorCode)

@@ -10,6 +10,7 @@ func TestAgainstABroker(t *testing.T) {
 	t.Run("Solicitation", func(t *testing.T) { solicitStories(t, w) })
 	t.Run("Describe", func(t *testing.T) { describeStories(t, w) })
 	t.Run("Delete", func(t *testing.T) { deleteStories(t, w) })
+	t.Run("Conversion", func(t *testing.T) { convertStories(t, w) })
 	t.Run("Differences", func(t *testing.T) { differences(t, w) })
 	t.Run("Random", func(t *testing.T) { randomSequences(t, w) })
 }

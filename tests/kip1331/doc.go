@@ -15,6 +15,7 @@
 //	solicit_test.go   which heartbeat asks for a description
 //	describe_test.go  statuses
 //	delete_test.go    DeleteGroups
+//	convert_test.go   a classic join
 //	differences_test.go  what we do otherwise, on purpose
 //	random_test.go    random sequences of all that: -args -sequences N, -seed N
 package kip1331

@@ -60,6 +60,9 @@ func refusals(t *testing.T, w *world) {
 	if code := p.commit(classic, "", -1, 1); code != 0 { // makes a classic group without members
 		t.Fatalf("commit: %d", code)
 	}
+	p.describe(classic, "nobody")
+	p.beat(heartbeat(1, classic, "m", 1))
+	p.beat(heartbeat(1, classic, "m", -1))
 	// Each spoils a push that would be accepted; a push with several of them is refused for the first.
 	spoils := []struct {
 		name string
