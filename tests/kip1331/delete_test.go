@@ -10,6 +10,8 @@ func deleteStories(t *testing.T, w *world) {
 	t.Run("Outcomes", func(t *testing.T) { deleteOutcomes(t, w) })
 	t.Run("OneRequest", func(t *testing.T) { deleteMany(t, w) })
 	t.Run("WhatHasNoDescription", func(t *testing.T) { deleteUndescribed(t, w) })
+	t.Run("WhileAPushIsUnderWay", func(t *testing.T) { deletedMeanwhile(t, w) })
+	t.Run("WhileAMemberJoins", func(t *testing.T) { joinedMeanwhile(t, w) })
 	t.Run("AfterAFailureTheGroupLivesOn", func(t *testing.T) { livesOn(t, w) })
 }
 
@@ -136,4 +138,47 @@ func livesOn(t *testing.T, w *world) {
 	if got := fmt.Sprint(p.describe(g)[g]); got != "0" {
 		t.Errorf("status of a group that is gone: %s", got)
 	}
+}
+
+// deletedMeanwhile: a group is deleted while the plugin works at its description. The member hears that there is no such group; in Kafka what
+// the plugin stores after all stays there, here it is deleted (docs/differences.md).
+func deletedMeanwhile(t *testing.T, w *world) {
+	p, q, g := w.pair(t), w.pair(t), w.group("deleted", "set:late")
+	p.joined(1, g, "m")
+	pushed := make(chan int16, 1)
+	go func() { pushed <- p.push(pushing(g, "m", 0)) }()
+	awaitCalls(t, q, g, "set 0 late")
+	q.leave(g, "m")
+	if code := q.delete(3, g)[g]; code != 0 {
+		t.Errorf("delete: %d", code)
+	}
+	if code := <-pushed; code != 69 {
+		t.Errorf("push: %d", code)
+	}
+	theirs, ours := callsIn(w.kafka.Log(1), g), callsIn(w.keeper.Output(), g)
+	if fmt.Sprint(theirs) != "[set 0 late delete -1 ok]" || fmt.Sprint(ours) != "[set 0 late delete -1 ok delete -1 ok]" {
+		t.Errorf("calls: Kafka %q, streamkeeper %q", theirs, ours)
+	}
+	w.readLogs(t).same(q, g)
+}
+
+// joinedMeanwhile: a member joins while the plugin deletes. The group stays, without its description, and is asked for a new one.
+func joinedMeanwhile(t *testing.T, w *world) {
+	p, q, g := w.pair(t), w.pair(t), w.group("joined", "delete:late")
+	p.described(g)
+	deleted := make(chan int16, 1)
+	go func() { deleted <- q.delete(3, g)[g] }()
+	awaitCalls(t, p, g, "set 0 ok", "delete -1 late")
+	epoch := p.beat(joining(1, g, "n", 0)).MemberEpoch
+	if code := <-deleted; code != 68 {
+		t.Errorf("delete: %d", code)
+	}
+	if s := p.describe(g)[g]; s != 1 {
+		t.Errorf("status %d", s)
+	}
+	wantAsked(t, "after the deletion", p.beat(heartbeat(1, g, "n", epoch)).TopologyDescriptionRequired, true)
+	if offset := p.committed(g); offset != 7 {
+		t.Errorf("offset %d", offset)
+	}
+	check(t, p, g, []string{"set 0 ok", "delete -1 late"}, []string{"-1/-1", "-2/-1", "0/-1", "-2/-1", "-1/-1"})
 }

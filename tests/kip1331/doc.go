@@ -2,11 +2,14 @@
 // streamkeeper, both with a plugin that fails as the group id says (plugin/faulty, tests/jvm/plugin), and answers, calls of the
 // plugin and records in the log must be equal.
 //
+// The test plan of the KIP, class by class, with the tests that are its counterpart here, is in plan_test.go.
+//
 // What needs one of the two alone, or hours, is not here: differences on purpose in time-outs are in differences_test.go with what Kafka
 // does, the back-off and the cleanup cycle in virtual time beside Kafka's classes in tests/differential.
 //
 // File map:
 //
+//	plan_test.go      the KIP's test plan: class by class, and where its counterparts are
 //	world_test.go     both coordinators, connections to them, comparison
 //	requests_test.go  the requests; masks_test.go: what is masked in the answers
 //	records_test.go   the records in both logs

@@ -13,6 +13,7 @@ func pushStories(t *testing.T, w *world) {
 	t.Run("HappyPath", func(t *testing.T) { happyPath(t, w) })
 	t.Run("Refusals", func(t *testing.T) { refusals(t, w) })
 	t.Run("Conversion", func(t *testing.T) { conversion(t, w) })
+	t.Run("Large", func(t *testing.T) { largeDescription(t, w) })
 	t.Run("Outcomes", func(t *testing.T) { pushOutcomes(t, w) })
 	t.Run("UnsolicitedPush", func(t *testing.T) { unsolicited(t, w) })
 	t.Run("MemberLeavesMeanwhile", func(t *testing.T) { leavesMeanwhile(t, w) })
@@ -138,6 +139,24 @@ func conversion(t *testing.T, w *world) {
 				t.Errorf("status %d", s)
 			}
 		})
+	}
+}
+
+// largeDescription: neither has a bound of its own below that of a request.
+func largeDescription(t *testing.T, w *world) {
+	p, g := w.pair(t), w.group("large-description")
+	p.joined(1, g, "m")
+	r := pushing(g, "m", 0)
+	nodes := make([]node, 10_000)
+	for i := range nodes {
+		nodes[i] = node{Name: fmt.Sprintf("KSTREAM-PROCESSOR-%010d-%060d", i, i), NodeType: 2, Successors: []string{fmt.Sprintf("KSTREAM-PROCESSOR-%010d-%060d", i+1, i+1)}}
+	}
+	r.TopologyDescription.Subtopologies[0].Nodes = nodes // 1.8 MB
+	if code := p.push(r); code != 0 {
+		t.Fatalf("push: %d", code)
+	}
+	if s := p.describe(g)[g]; s != 3 {
+		t.Errorf("status %d", s)
 	}
 }
 
