@@ -33,7 +33,8 @@ type Plugin struct {
 
 	mu    sync.Mutex
 	kept  map[string]kept
-	calls map[string]int // by operation and group
+	calls map[string]int      // by operation and group
+	held  map[string][]func() // by the name of the group
 }
 
 type kept struct {
@@ -46,7 +47,7 @@ func New(cfg Config) *Plugin {
 	if cfg.Called == nil {
 		cfg.Called = func(string) {}
 	}
-	return &Plugin{called: cfg.Called, kept: map[string]kept{}, calls: map[string]int{}}
+	return &Plugin{called: cfg.Called, kept: map[string]kept{}, calls: map[string]int{}, held: map[string][]func(){}}
 }
 
 // Factory makes the plugin "faulty", whose calls are printed on standard output.
@@ -66,10 +67,20 @@ func (p *Plugin) Name() string { return "faulty" }
 
 // Set does what the group id says.
 func (p *Plugin) Set(_ context.Context, group string, topologyEpoch int32, d *plugin.Description) *plugin.Future[plugin.Void] {
-	return act(p, "set", group, topologyEpoch, func() plugin.Void {
+	f := act(p, "set", group, topologyEpoch, func() plugin.Void {
 		p.kept[group] = kept{topologyEpoch, d}
 		return plugin.Void{}
 	})
+	for _, name := range frees(group) {
+		p.mu.Lock()
+		waiting := p.held[name]
+		delete(p.held, name)
+		p.mu.Unlock()
+		for _, complete := range waiting {
+			complete()
+		}
+	}
+	return f
 }
 
 // Get does what the group id says.
@@ -118,6 +129,10 @@ func act[T any](p *Plugin, operation, group string, epoch int32, work func() T) 
 		f.Fail(failed)
 	case "late":
 		time.AfterFunc(LateAfter, func() { f.Complete(locked()) })
+	case "held":
+		p.mu.Lock()
+		p.held[nameOf(group)] = append(p.held[nameOf(group)], func() { f.Complete(locked()) })
+		p.mu.Unlock()
 	case "slow":
 		time.AfterFunc(SlowAfter, func() { f.Complete(locked()) })
 	case "latefail":

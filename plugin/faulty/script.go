@@ -30,3 +30,19 @@ func behaviour(operation, group string, n int) string {
 	}
 	return "ok"
 }
+
+// nameOf is a group's name: its id without the clauses.
+func nameOf(group string) string {
+	name, _, _ := strings.Cut(group, separator)
+	return name
+}
+
+// frees are the names in a group's clauses free:NAME.
+func frees(group string) (names []string) {
+	for _, clause := range strings.Split(group, separator)[1:] {
+		if name, ok := strings.CutPrefix(clause, "free:"); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -143,20 +143,24 @@ func livesOn(t *testing.T, w *world) {
 // deletedMeanwhile: a group is deleted while the plugin works at its description. The member hears that there is no such group; in Kafka what
 // the plugin stores after all stays there, here it is deleted (docs/differences.md).
 func deletedMeanwhile(t *testing.T, w *world) {
-	p, q, g := w.pair(t), w.pair(t), w.group("deleted", "set:late")
+	p, q, g := w.pair(t), w.pair(t), w.group("deleted", "set:held")
 	p.joined(1, g, "m")
 	pushed := make(chan int16, 1)
-	go func() { pushed <- p.push(pushing(g, "m", 0)) }()
-	awaitCalls(t, q, g, "set 0 late")
+	go func() {
+		defer close(pushed)
+		pushed <- p.push(pushing(g, "m", 0))
+	}()
+	awaitCalls(t, q, g, "set 0 held")
 	q.leave(g, "m")
 	if code := q.delete(3, g)[g]; code != 0 {
 		t.Errorf("delete: %d", code)
 	}
+	q.free(g)
 	if code := <-pushed; code != 69 {
 		t.Errorf("push: %d", code)
 	}
 	theirs, ours := callsIn(w.kafka.Log(1), g), callsIn(w.keeper.Output(), g)
-	if fmt.Sprint(theirs) != "[set 0 late delete -1 ok]" || fmt.Sprint(ours) != "[set 0 late delete -1 ok delete -1 ok]" {
+	if fmt.Sprint(theirs) != "[set 0 held delete -1 ok]" || fmt.Sprint(ours) != "[set 0 held delete -1 ok delete -1 ok]" {
 		t.Errorf("calls: Kafka %q, streamkeeper %q", theirs, ours)
 	}
 	w.readLogs(t).same(q, g)
@@ -164,12 +168,16 @@ func deletedMeanwhile(t *testing.T, w *world) {
 
 // joinedMeanwhile: a member joins while the plugin deletes. The group stays, without its description, and is asked for a new one.
 func joinedMeanwhile(t *testing.T, w *world) {
-	p, q, g := w.pair(t), w.pair(t), w.group("joined", "delete:late")
+	p, q, g := w.pair(t), w.pair(t), w.group("joined", "delete:held")
 	p.described(g)
 	deleted := make(chan int16, 1)
-	go func() { deleted <- q.delete(3, g)[g] }()
-	awaitCalls(t, p, g, "set 0 ok", "delete -1 late")
+	go func() {
+		defer close(deleted)
+		deleted <- q.delete(3, g)[g]
+	}()
+	awaitCalls(t, p, g, "set 0 ok", "delete -1 held")
 	epoch := p.beat(joining(1, g, "n", 0)).MemberEpoch
+	p.free(g)
 	if code := <-deleted; code != 68 {
 		t.Errorf("delete: %d", code)
 	}
@@ -180,5 +188,5 @@ func joinedMeanwhile(t *testing.T, w *world) {
 	if offset := p.committed(g); offset != 7 {
 		t.Errorf("offset %d", offset)
 	}
-	check(t, p, g, []string{"set 0 ok", "delete -1 late"}, []string{"-1/-1", "-2/-1", "0/-1", "-2/-1", "-1/-1"})
+	check(t, p, g, []string{"set 0 ok", "delete -1 held"}, []string{"-1/-1", "-2/-1", "0/-1", "-2/-1", "-1/-1"})
 }

@@ -236,15 +236,19 @@ func unsolicited(t *testing.T, w *world) {
 
 // leavesMeanwhile: the member of a push may leave, and its group may be deleted, while the plugin works.
 func leavesMeanwhile(t *testing.T, w *world) {
-	p, q, g := w.pair(t), w.pair(t), w.group("gone", "set:late")
+	p, q, g := w.pair(t), w.pair(t), w.group("gone", "set:held")
 	p.joined(1, g, "m")
 	pushed := make(chan int16, 1)
-	go func() { pushed <- p.push(pushing(g, "m", 0)) }()
-	awaitCalls(t, q, g, "set 0 late")
+	go func() {
+		defer close(pushed)
+		pushed <- p.push(pushing(g, "m", 0))
+	}()
+	awaitCalls(t, q, g, "set 0 held")
 	if s := q.describe(g)[g]; s != 1 {
 		t.Errorf("status while the plugin works: %d", s)
 	}
 	q.leave(g, "m")
+	q.free(g)
 	if code := <-pushed; code != 0 {
 		t.Errorf("push: %d", code)
 	}

@@ -1,6 +1,8 @@
 package kip1331
 
 import (
+	"strings"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -79,6 +81,17 @@ func pushing(group, member string, topologyEpoch int32) *pushRequest {
 func (p *pair) push(r *pushRequest) int16 {
 	p.t.Helper()
 	return same[*kmsg.StreamsGroupTopologyDescriptionUpdateResponse](p, r).ErrorCode
+}
+
+// free completes the calls of the plugin that are held for a group.
+func (p *pair) free(group string) {
+	p.t.Helper()
+	name, _, _ := strings.Cut(group, ";")
+	g := p.w.group("free", "free:"+name)
+	p.joined(1, g, "m")
+	if code := p.push(pushing(g, "m", 0)); code != 0 {
+		p.fatal("free: %d", code)
+	}
 }
 
 func describing(version int16, with bool, groups ...string) *kmsg.StreamsGroupDescribeRequest {

@@ -4,6 +4,7 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
@@ -29,6 +30,7 @@ public final class FaultyPlugin implements StreamsGroupTopologyDescriptionPlugin
     private record Clause(String behaviour, int count) { }
 
     private final Map<String, Kept> kept = new ConcurrentHashMap<>();
+    private final Map<String, List<Runnable>> held = new ConcurrentHashMap<>(); // by the name of the group
     private final Map<String, AtomicInteger> calls = new ConcurrentHashMap<>();
     private final ScheduledExecutorService timer = Executors.newSingleThreadScheduledExecutor(work -> {
         Thread t = new Thread(work, "faulty-plugin");
@@ -40,6 +42,10 @@ public final class FaultyPlugin implements StreamsGroupTopologyDescriptionPlugin
     public CompletableFuture<Void> setTopology(String group, int epoch, StreamsGroupTopologyDescription description) {
         return act("set", group, epoch, () -> {
             kept.put(group, new Kept(epoch, description));
+            for (Clause c : clauses("free", group)) {
+                List<Runnable> waiting = held.remove(c.behaviour);
+                if (waiting != null) waiting.forEach(Runnable::run);
+            }
             return null;
         });
     }
@@ -89,6 +95,7 @@ public final class FaultyPlugin implements StreamsGroupTopologyDescriptionPlugin
                 f.completeExceptionally(new IllegalStateException(text));
             }
             case "late" -> timer.schedule(() -> f.complete(work.run()), LATE_MS, TimeUnit.MILLISECONDS);
+            case "held" -> held.computeIfAbsent(group.split(";")[0], k -> new CopyOnWriteArrayList<>()).add(() -> f.complete(work.run()));
             case "slow" -> timer.schedule(() -> f.complete(work.run()), SLOW_MS, TimeUnit.MILLISECONDS);
             case "latefail" -> timer.schedule(() -> f.completeExceptionally(new IllegalStateException(text)), LATE_MS, TimeUnit.MILLISECONDS);
             case "transient" -> f.completeExceptionally(new StreamsTopologyDescriptionTransientFailureException(text));
