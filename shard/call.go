@@ -3,7 +3,6 @@ package shard
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -22,8 +21,7 @@ func call[T any](ctx context.Context, h *Host, verb, groupID string, run func(t 
 	var zero T
 	s := h.shards[h.Partition(groupID)]
 	ctx, span := h.tracer.Start(ctx, "shard "+verb, trace.WithAttributes(
-		attribute.String("group", strings.ToValidUTF8(groupID, "?")), // an exporter drops a batch with bad UTF-8 in it
-		attribute.Int("partition", int(s.partition))))
+		attribute.String("group", groupID), attribute.Int("partition", int(s.partition))))
 	defer span.End()
 
 	type outcome struct {

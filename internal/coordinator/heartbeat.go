@@ -68,7 +68,10 @@ func (c *Coordinator) heartbeat(ctx context.Context, caller Caller, r *kmsg.Stre
 	}
 	result, err := c.beat(ctx, caller, r, classic)
 	if err != nil {
-		return nil, c.redirect(ctx, r.Group, err)
+		if err = c.redirect(ctx, r.Group, err); r.MemberEpoch != 0 { // of a join this was asked before
+			err = c.foreignToo(ctx, r.Group, err)
+		}
+		return nil, err
 	}
 	if len(names) > 0 {
 		c.topics.Pin(c.cfg.Now(), r.Group, generation, names)

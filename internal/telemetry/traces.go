@@ -64,7 +64,7 @@ func StartTraces(ctx context.Context, log *slog.Logger, attributes ...attribute.
 		log.Warn("the description of this process in traces is not complete", "err", err)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces are not delivered", "err", err) }))
-	p := sdktrace.NewTracerProvider(sdktrace.WithBatcher(e), sdktrace.WithResource(res))
+	p := sdktrace.NewTracerProvider(sdktrace.WithBatcher(validText{e}), sdktrace.WithResource(res))
 	if where == "" {
 		where = "localhost"
 	}
