@@ -17,7 +17,7 @@ import (
 
 var (
 	seedFlag   = flag.Uint64("seed", 0, "run this seed alone")
-	seedsFlag  = flag.Int("seeds", 0, "how many new seeds to run; 40 where 0, 8 with -short")
+	seedsFlag  = flag.Int("seeds", 0, "how many new seeds to run; 100 where 0, 10 with -short")
 	forget     = flag.Bool("forget", false, "let the cluster forget producer ids, which acknowledged writes do not survive yet")
 	forFlag    = flag.Duration("for", 0, "run new seeds for that long instead")
 	faultsFlag = flag.String("faults", "all", "with -seed: the numbers of the faults to make, 3,17; none for none")
@@ -96,9 +96,9 @@ func TestSimulation(t *testing.T) {
 		n = 1 << 30
 	case n > 0:
 	case testing.Short():
-		n = 8
+		n = 10
 	default:
-		n = 40
+		n = 100
 	}
 	first := uint64(time.Now().UnixNano())
 	fmt.Fprintf(os.Stderr, "sim: seeds from %d\n", first) // first of all, whatever happens then

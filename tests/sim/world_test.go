@@ -19,7 +19,11 @@ import (
 	"streamkeeper/shard/groupconfig"
 )
 
-const historyMax = 3000 // lines that a failure shows at most
+const (
+	historyMax = 3000 // lines that a failure shows at most
+	// idleInterval is how often a reader is told that it still stands at the log's end; half a second with Kafka. It costs a fifth of a run.
+	idleInterval = 3 * time.Second
+)
 
 // plan is what a seed draws before anything begins.
 type plan struct {
@@ -85,7 +89,8 @@ func newWorld(seed uint64, o options) *world {
 		w.plan.chaos = o.chaos
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
-	w.log = eventlog.NewFake(eventlog.FakeOptions{Partitions: w.partitions, EntriesPerRead: 1}) // so that what a reader gets at once does not depend on a race
+	// One entry a read, so that what a reader gets at once does not depend on a race.
+	w.log = eventlog.NewFake(eventlog.FakeOptions{Partitions: w.partitions, EntriesPerRead: 1, IdleInterval: idleInterval})
 	w.ownership = shard.NewFakeGroup(shard.FakeGroupOptions{Partitions: w.partitions})
 	w.checker = newChecker(w)
 	for n := range w.plan.replicas {
