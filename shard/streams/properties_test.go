@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/explain"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
@@ -115,6 +116,41 @@ func (c *chaos) check() {
 	}
 	if c.g.exists && c.g.Empty() && c.g.Epoch() != c.g.AssignmentEpoch() {
 		c.fail("an empty group with epochs %d and %d", c.g.Epoch(), c.g.AssignmentEpoch())
+	}
+	c.checkReasons()
+}
+
+// checkReasons: a state that is not stable has a reason, and a reason speaks of members and tasks that there are. What is told changes nothing.
+func (c *chaos) checkReasons() {
+	if !c.g.exists {
+		return
+	}
+	before := c.g.String()
+	reasons := c.g.Explain(c.env(), c.timers.due)
+	if len(reasons) == 0 && c.g.State() != StateStable {
+		c.fail("%s without a reason", c.g.State())
+	}
+	for _, r := range reasons {
+		if r.Code == "" || r.Text == "" {
+			c.fail("a reason that says nothing: %+v", r)
+		}
+		if _, there := c.g.members[r.Member]; r.Member != "" && r.Code != explain.ShutdownWished && !there {
+			c.fail("a reason about nobody: %+v", r)
+		}
+		for _, h := range r.Holders {
+			if c.g.members[h] == nil || h == r.Member {
+				c.fail("held by nobody: %+v", r)
+			}
+		}
+		if (r.Code == explain.GivingUpTasks || r.Code == explain.WaitingForTasks) && len(r.Tasks) == 0 || r.Code == explain.WaitingForTasks && len(r.Holders) == 0 {
+			c.fail("tasks of nobody: %+v", r)
+		}
+		if r.Until != nil && r.Since != nil && r.Until.Before(*r.Since) {
+			c.fail("it ends before it began: %+v", r)
+		}
+	}
+	if after := c.g.String(); after != before {
+		c.fail("an explanation changed the group:\n%s", before)
 	}
 }
 
