@@ -85,6 +85,17 @@ func TestAgainstKafkasOwnCoordinator(t *testing.T) {
 		epoch = resp.MemberEpoch
 	}
 
+	alter := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	res := kmsg.NewIncrementalAlterConfigsRequestResource()
+	res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeGroupConfig, "orders"
+	config := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	config.Name, config.Value = "streams.task.offset.interval.ms", kmsg.StringPtr("20000")
+	res.Configs = append(res.Configs, config)
+	alter.Resources = append(alter.Resources, res)
+	if resp, err := alter.RequestWith(ctx, c.Kafka()); err != nil || resp.Resources[0].ErrorCode != 0 {
+		t.Fatalf("configure: %+v, %v", resp, err)
+	}
+
 	listed, err := c.List(ctx, nil)
 	if err != nil || len(listed) != 1 || listed[0].Group != "orders" || listed[0].State != "Stable" {
 		t.Fatalf("list: %+v, %v", listed, err)
@@ -92,10 +103,16 @@ func TestAgainstKafkasOwnCoordinator(t *testing.T) {
 	if empty, err := c.List(ctx, []string{"Empty"}); err != nil || len(empty) != 0 {
 		t.Errorf("list of empty groups: %+v, %v", empty, err)
 	}
-	d, err := c.Describe(ctx, "orders")
-	if err != nil {
-		t.Fatal(err)
-	}
+	var d *Description
+	kafkatest.Eventually(t, time.Minute, func() error { // a broker hears of a change after it is acknowledged
+		if d, err = c.Describe(ctx, "orders"); err != nil {
+			return err
+		}
+		if len(d.Settings) == 0 {
+			return errors.New("no settings")
+		}
+		return nil
+	})
 	var text bytes.Buffer
 	if err := d.WriteText(&text); err != nil {
 		t.Fatal(err)
@@ -104,6 +121,7 @@ func TestAgainstKafkasOwnCoordinator(t *testing.T) {
 	for _, line := range []string{
 		fmt.Sprintf("orders Stable %d %d 0 sticky %s (1) 1\n", d.Epoch, d.AssignmentEpoch, cluster.Bootstrap()),
 		fmt.Sprintf("member-1 %d streamkeeper-cli 127.0.0.1 process-1 active 0_0 0_1 0_2 0_3\n", epoch),
+		"streams.task.offset.interval.ms 20000 60000\n",
 		"in 2 - 3 3 0_2 member-1\n",
 		"in 3 - 0 0 0_3 member-1\n",
 	} {

@@ -18,6 +18,8 @@ import (
 type Description struct {
 	*client.GroupDescription
 	Offsets []Offset `json:"offsets"`
+	// Settings are those that were configured for this group alone.
+	Settings []Setting `json:"settings"`
 }
 
 // Offset is a partition that the group reads or has a committed offset of.
@@ -34,14 +36,18 @@ type Offset struct {
 	Member string `json:"member,omitempty"`
 }
 
-// Describe asks the group's coordinator, why the group is in its state included, and the leaders of what it reads for the ends of
-// their partitions.
+// Describe asks the group's coordinator, why the group is in its state included, what is configured for it, and the leaders of what it reads
+// for the ends of their partitions.
 func (c *Client) Describe(ctx context.Context, group string) (*Description, error) {
 	described := c.groups.DescribeStreamsGroups(ctx, []string{group}, client.DescribeOptions{Explain: true})[0]
 	if described.Err != nil {
 		return nil, described.Err
 	}
 	d := &Description{GroupDescription: described.Description, Offsets: []Offset{}}
+	var err error
+	if d.Settings, err = c.configs(ctx, group); err != nil {
+		return nil, err
+	}
 	return d, c.offsets(ctx, d)
 }
 

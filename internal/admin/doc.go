@@ -3,5 +3,6 @@
 //
 //	client.go    connecting; list, delete
 //	describe.go  a group with its committed offsets and their lag
+//	configs.go   what is configured for a group
 //	text.go      tables for people
 package admin

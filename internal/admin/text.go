@@ -24,8 +24,8 @@ func WriteList(w io.Writer, groups []client.ListedGroup) error {
 	return t.Flush()
 }
 
-// WriteText writes the description for people: the group, why it is in its state, its topology description, its members, what it
-// reads.
+// WriteText writes the description for people: the group, why it is in its state, its topology description, settings of its own, its
+// members, what it reads.
 func (d *Description) WriteText(w io.Writer) error {
 	t := table(w)
 	fmt.Fprintln(t, "GROUP\tSTATE\tEPOCH\tASSIGNMENT-EPOCH\tTOPOLOGY-EPOCH\tASSIGNOR\tCOORDINATOR\tMEMBERS")
@@ -36,6 +36,16 @@ func (d *Description) WriteText(w io.Writer) error {
 	}
 	if err := d.writeReasons(w); err != nil {
 		return err
+	}
+	if len(d.Settings) > 0 {
+		t = table(w)
+		fmt.Fprintln(t, "\nSETTING\tVALUE\tOTHERWISE")
+		for _, s := range d.Settings {
+			fmt.Fprintf(t, "%s\t%s\t%s\n", cell(s.Name), cell(s.Value), cell(s.Otherwise))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
 	}
 	if len(d.Members) > 0 {
 		t = table(w)

@@ -312,6 +312,10 @@ func TestConfiguredWhileRunning(t *testing.T) {
 	}
 	alter("--add-config", "streams.num.standby.replicas=1")
 	standbys(partitions)
+	if stdout, stderr, exit := kafkatest.Streamkeeper(t, "describe", group, "--bootstrap-servers", r.replicas[other].Bootstrap()); exit != 0 ||
+		!regexp.MustCompile(`(?m)^streams\.num\.standby\.replicas +1 +0$`).MatchString(stdout) {
+		t.Errorf("streamkeeper describe: exit %d\n%s%s", exit, stdout, stderr)
+	}
 	alter("--delete-config", "streams.num.standby.replicas")
 	standbys(0)
 
