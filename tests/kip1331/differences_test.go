@@ -14,8 +14,9 @@ import (
 // differences are what streamkeeper does otherwise than Kafka 4.4, on purpose: each story shows what Kafka does, and what we do
 // instead. docs/differences.md lists them. If Kafka changes, a story fails and its difference can go.
 func differences(t *testing.T, w *world) {
+	slow := completesLate(t, w) // works for five seconds, while the other hangs for six
 	t.Run("AFutureThatNeverCompletes", func(t *testing.T) { neverCompletes(t, w) })
-	t.Run("AFutureThatCompletesLate", func(t *testing.T) { completesLate(t, w) })
+	t.Run("AFutureThatCompletesLate", slow)
 	t.Run("AMessageThatDoesNotFit", func(t *testing.T) { largeMessage(t, w) })
 	t.Run("AGroupThatIsGoneIsForgotten", func(t *testing.T) { forgotten(t, w) })
 }
@@ -81,14 +82,24 @@ func neverCompletes(t *testing.T, w *world) {
 
 // completesLate: Kafka waits for a slow plugin, and stores what it did. Here the time-out was an answer already: the late completion changes
 // nothing, the group stays uncertain, and the next push tells.
-func completesLate(t *testing.T, w *world) {
+func completesLate(t *testing.T, w *world) (rest func(t *testing.T)) {
 	p, g := w.pair(t), w.group("slow", "set:slow*1")
 	p.joined(1, g, "m")
-	theirs, ours := ask[*kmsg.StreamsGroupTopologyDescriptionUpdateResponse](p, pushing(g, "m", 0))
-	if theirs.ErrorCode != 0 || ours.ErrorCode != 135 {
-		t.Errorf("push: Kafka %d, streamkeeper %d", theirs.ErrorCode, ours.ErrorCode)
+	type answers struct{ theirs, ours int16 }
+	pushed := make(chan answers, 1)
+	go func() {
+		defer close(pushed)
+		theirs, ours := ask[*kmsg.StreamsGroupTopologyDescriptionUpdateResponse](p, pushing(g, "m", 0))
+		pushed <- answers{theirs.ErrorCode, ours.ErrorCode}
+	}()
+	return func(t *testing.T) { completedLate(t, p, g, <-pushed == answers{0, 135}) }
+}
+
+func completedLate(t *testing.T, p *pair, g string, asExpected bool) {
+	if !asExpected {
+		t.Errorf("the answers are not 0 and 135:\n%s", strings.Join(p.story, "\n"))
 	}
-	logs := w.readLogs(t)
+	logs := p.w.readLogs(t)
 	if a, b := fmt.Sprint(epochs(logs.kafka[g])), fmt.Sprint(epochs(logs.keeper[g])); a != "[-1/-1 -2/-1 0/-1]" || b != "[-1/-1 -2/-1]" {
 		t.Errorf("epochs: Kafka %s, streamkeeper %s", a, b)
 	}

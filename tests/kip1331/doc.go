@@ -2,7 +2,7 @@
 // streamkeeper, both with a plugin that fails as the group id says (plugin/faulty, tests/jvm/plugin), and answers, calls of the
 // plugin and records in the log must be equal.
 //
-// The test plan of the KIP, class by class, with the tests that are its counterpart here, is in plan_test.go.
+// The test plan of the KIP, class by class, with the tests that are its counterpart here, is in plan_test.go, and so is what a plugin may do wrong.
 //
 // What needs one of the two alone, or hours, is not here: differences on purpose in time-outs are in differences_test.go with what Kafka
 // does, the back-off and the cleanup cycle in virtual time beside Kafka's classes in tests/differential.

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,13 +13,16 @@ import (
 	"streamkeeper/internal/kafkatest"
 )
 
-// plan is the test plan of KIP-1331, and the test classes of Kafka 4.4 that belong to it, each with its counterparts here:
-// "package Test/Subtest". A class without any says why.
-var plan = []struct {
+// entry is a class of the plan, or what a plugin may do.
+type entry struct {
 	class, about string
 	tests        []string
 	missing      string
-}{
+}
+
+// plan is the test plan of KIP-1331, and the test classes of Kafka 4.4 that belong to it, each with its counterparts here:
+// "package Test/Subtest". A class without any says why.
+var plan = []entry{
 	// The integration tests of the KIP's plan.
 	{class: "StreamsGroupTopologyDescriptionUpdateRequestTest", about: "push, permanent and transient failures, the heartbeat's flag, fencing, deletion with the plugin's success and failure, converging afterwards", tests: []string{
 		"tests/kip1331 TestAgainstABroker/Push/HappyPath", "tests/kip1331 TestAgainstABroker/Push/Refusals", "tests/kip1331 TestAgainstABroker/Push/Outcomes",
@@ -72,10 +76,25 @@ var plan = []struct {
 	{class: "DescribeStreamsGroupsHandlerTest", about: "what an admin client makes of an answer", tests: []string{"client TestWhatADescribeAnswerMeans", "client TestEverythingOfADescription", "client TestANodeOfVersion0"}},
 }
 
+// faults are the ways in which a plugin may break its contract, and what shows that each harms nobody.
+var faults = []entry{
+	{class: "a method that panics", tests: []string{"plugin TestWhatAPluginMayDoToSet", "plugin TestLogHasTheCauseAndTheStack", "tests/kip1331 TestAgainstABroker/Push/Outcomes", "tests/traces TestTraces"}},
+	{class: "no future", tests: []string{"plugin TestWhatAPluginMayDoToSet", "plugin TestGetOutcomes", "plugin TestDeleteOutcomes", "tests/kip1331 TestAgainstABroker/Delete/Outcomes", "tests/traces TestTraces"}},
+	{class: "no value", tests: []string{"plugin TestGetOutcomes", "tests/kip1331 TestAgainstABroker/Describe/Outcomes", "internal/coordinator TestDescribeShowsDescriptions"}},
+	{class: "a future that never completes", tests: []string{"plugin TestTimeOutIsTransient", "plugin TestBatchOfADeadPlugin", "plugin TestCloseDoesNotHang", "tests/kip1331 TestAgainstABroker/Differences/AFutureThatNeverCompletes", "tests/traces TestTraces"}},
+	{class: "a method that does not return", tests: []string{"plugin TestBlockingMethod", "plugin TestBusy"}},
+	{class: "a future that completes too late", tests: []string{"plugin TestLateCompletion", "tests/kip1331 TestAgainstABroker/Differences/AFutureThatCompletesLate", "tests/traces TestTraces"}},
+	{class: "a future that completes twice", tests: []string{"plugin TestFutureCompletesOnce", "plugin TestFutureReportsRepeats", "tests/kip1331 TestAgainstABroker/Push/Outcomes"}},
+	{class: "a future that completes when the shard has moved", tests: []string{"plugin TestShardMoves", "internal/coordinator TestAPushEndsWithTheShard", "cleanup TestTheStepEndsWithTheShard", "shard TestAReplacedReplicaCantWriteTheOutcome"}},
+	{class: "an error with a text of a megabyte", tests: []string{"plugin TestWhatAPluginMayDoToSet", "plugin TestMessagesAreCut", "tests/kip1331 TestAgainstABroker/Differences/AMessageThatDoesNotFit"}},
+	{class: "a description of megabytes", tests: []string{"tests/kip1331 TestAgainstABroker/Push/Large", "plugin/conformance TestSuiteFindsFaults"}},
+	{class: "a value that is changed afterwards", tests: []string{"plugin TestValuesAreCopies"}},
+}
+
 // TestThePlanIsComplete: every test that the plan names is there.
 func TestThePlanIsComplete(t *testing.T) {
 	packages := map[string]*names{}
-	for _, p := range plan {
+	for _, p := range slices.Concat(plan, faults) {
 		if (len(p.tests) == 0) == (p.missing == "") {
 			t.Errorf("%s: either tests, or why there are none", p.class)
 		}

@@ -113,6 +113,14 @@ func prepare(t *testing.T, bootstrap string) {
 				return fmt.Errorf("%s: StreamsGroupDescribe answers %d", g.Group, g.ErrorCode)
 			}
 		}
+		// The coordinator hears of the topic a moment after the broker that made it.
+		resp, err = c.Exchange(t.Context(), joining(1, "prepare", "m", 0))
+		if err != nil {
+			return err
+		}
+		if r := resp.(*kmsg.StreamsGroupHeartbeatResponse); r.ErrorCode != 0 || len(r.Status) > 0 {
+			return fmt.Errorf("a join answers %d %+v", r.ErrorCode, r.Status)
+		}
 		return nil
 	})
 }
