@@ -148,6 +148,7 @@ func TestTwoReplicas(t *testing.T) {
 		t.Errorf("the application had uncaught exceptions: %q", u)
 	}
 	a.Stop()
+	s.oneOwner()
 	checkFence(t, r.topic, readLog(t, r.cluster.Bootstrap(), r.topic))
 }
 

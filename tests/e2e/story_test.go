@@ -99,6 +99,7 @@ func story(t *testing.T, w world) {
 	if by := sink.WritersSince(mark); !maps.Equal(by, map[string]int{"d": 100}) {
 		t.Errorf("after a clean stop the next instance began elsewhere than at the committed offsets: written since then %v, want d:100", by)
 	}
+	s.oneOwner()
 	for _, app := range []*kafkatest.App{a, b, d} {
 		if u := app.Uncaught(); len(u) > 0 {
 			t.Errorf("instance %s had uncaught exceptions: %q", app.Name(), u)
@@ -124,6 +125,14 @@ type scene struct {
 	group, in string
 	load      *kafkatest.Load
 	sink      *kafkatest.Sink
+}
+
+// oneOwner fails the test if what was written shows that a task was owned twice at a time.
+func (s *scene) oneOwner() {
+	s.t.Helper()
+	for _, b := range kafkatest.CheckTenures(s.sink.Seen()) {
+		s.t.Error(b)
+	}
 }
 
 func (s *scene) step(what string) { s.t.Helper(); s.t.Logf("— %s", what) }

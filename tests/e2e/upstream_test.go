@@ -65,6 +65,7 @@ func TestUpstreamDownAtStartAndLater(t *testing.T) {
 		t.Errorf("the application had uncaught exceptions: %q", u)
 	}
 	a.Stop()
+	s.oneOwner()
 }
 
 // TestBadSettingsAreRefusedByName: a start that can't succeed ends at once and says what and where.
