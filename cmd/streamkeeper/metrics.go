@@ -20,6 +20,9 @@ func registerMetrics(m *telemetry.Metrics, p *parts) error {
 	sweep := func(f func(cleanup.Stats) int64) func() []telemetry.Reading {
 		return func() []telemetry.Reading { return telemetry.Read(f(p.cycle.Stats())) }
 	}
+	conversion := func(f func(coordinator.ConversionStats) int64) func() []telemetry.Reading {
+		return func() []telemetry.Reading { return telemetry.Read(f(p.service.ConversionStats())) }
+	}
 	creation := func(f func(coordinator.CreationStats) int64) func() []telemetry.Reading {
 		return func() []telemetry.Reading { return telemetry.Read(f(p.service.CreationStats())) }
 	}
@@ -39,6 +42,9 @@ func registerMetrics(m *telemetry.Metrics, p *parts) error {
 		m.Counter("shard.timers.fired", "Session, rebalance and initial delay timers that fired.", host(func(s shard.Stats) int64 { return s.TimersFired })),
 		m.Counter("shard.lease.refusals", "Answers withheld because the lease was over.", host(func(s shard.Stats) int64 { return s.LeaseRefusals })),
 		m.Counter("internal.topics.created", "Internal topics created for streams groups.", creation(func(s coordinator.CreationStats) int64 { return s.Created })),
+		m.Counter("groups.converted.to.classic", "Streams groups that became classic groups of the cluster.", conversion(func(s coordinator.ConversionStats) int64 { return s.ToClassic })),
+		m.Counter("groups.converted.to.streams", "Classic groups of the cluster that became streams groups.", conversion(func(s coordinator.ConversionStats) int64 { return s.ToStreams })),
+		m.Counter("groups.conversion.failed", "Attempts to convert a group that failed and are repeated.", conversion(func(s coordinator.ConversionStats) int64 { return s.Failed })),
 		m.Counter("internal.topics.failed", "Attempts to create an internal topic that failed.", creation(func(s coordinator.CreationStats) int64 { return s.Failed })),
 		m.Counter("cleanup.cycles", "Cleanup cycles.", sweep(func(s cleanup.Stats) int64 { return s.Cycles })),
 		m.Counter("cleanup.groups.removed", "Empty groups removed.", sweep(func(s cleanup.Stats) int64 { return s.GroupsRemoved })),

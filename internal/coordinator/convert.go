@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -102,9 +103,11 @@ type conversions struct {
 	cluster ClassicGroups
 	ended   context.Context // of the coordinator
 	end     context.CancelFunc
-	wg      sync.WaitGroup // settlings under way
+
+	toClassic, toStreams, failures atomic.Int64
 
 	mu       sync.Mutex
+	wg       sync.WaitGroup // attempts under way; begun with mu held
 	underWay map[string]struct{}
 	notes    map[string]conversionNote
 }
@@ -126,28 +129,45 @@ func newConversions(cfg *Conversions) *conversions {
 
 func (v *conversions) close() {
 	if v != nil {
+		v.mu.Lock()
 		v.end()
+		v.mu.Unlock()
 		v.wg.Wait()
 	}
+}
+
+// ConversionStats counts groups that went from one protocol to the other since the start, and attempts that failed and are repeated.
+type ConversionStats struct{ ToClassic, ToStreams, Failed int64 }
+
+// ConversionStats counts conversions.
+func (c *Coordinator) ConversionStats() ConversionStats {
+	if v := c.conversions; v != nil {
+		return ConversionStats{ToClassic: v.toClassic.Load(), ToStreams: v.toStreams.Load(), Failed: v.failures.Load()}
+	}
+	return ConversionStats{}
 }
 
 // enter begins an attempt; false: one is under way, one failed a moment ago, or too many are.
 func (v *conversions) enter(now time.Time, group string) (leave func(), ok bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if _, busy := v.underWay[group]; busy || len(v.underWay) >= conversionsMax || now.Before(v.notes[group].notBefore) {
+	_, busy := v.underWay[group]
+	if busy || len(v.underWay) >= conversionsMax || now.Before(v.notes[group].notBefore) || v.ended.Err() != nil {
 		return nil, false
 	}
 	v.underWay[group] = struct{}{}
+	v.wg.Add(1)
 	return func() {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		delete(v.underWay, group)
+		v.wg.Done()
 	}, true
 }
 
 // failed notes that an attempt came to nothing.
 func (v *conversions) failed(now time.Time, group string) {
+	v.failures.Add(1)
 	v.note(group, func(n *conversionNote) { n.notBefore = now.Add(conversionPause) })
 }
 
@@ -325,6 +345,7 @@ func (c *Coordinator) conversionFailed(ctx context.Context, group string, begun 
 // comes next.
 func (c *Coordinator) converted(ctx context.Context, group string, moved int) {
 	c.conversions.forget(group)
+	c.conversions.toClassic.Add(1)
 	c.descriptions.forget(group)
 	c.remembered.drop(group)
 	c.topics.Forget(group)

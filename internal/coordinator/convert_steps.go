@@ -156,20 +156,20 @@ func (c *Coordinator) takeBack(ctx context.Context, group string, begun eventlog
 // SettleConversion settles the interrupted conversion of a group, unless somebody is about it. It does not wait.
 func (c *Coordinator) SettleConversion(group string) {
 	v := c.conversions
-	if v == nil || v.ended.Err() != nil {
+	if v == nil {
 		return
 	}
 	leave, ok := v.enter(c.cfg.Now(), group)
 	if !ok {
 		return
 	}
-	v.wg.Go(func() {
+	go func() {
 		defer leave()
 		if err := c.settleConversion(group); err != nil {
 			v.failed(c.cfg.Now(), group)
 			c.log.Warn("the interrupted conversion of a group is not settled yet", "group", group, "err", err)
 		}
-	})
+	}()
 }
 
 func (c *Coordinator) settleConversion(group string) error {

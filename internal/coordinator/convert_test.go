@@ -92,13 +92,20 @@ func (s *convertedShards) Delete(_ context.Context, group string) error {
 // converting is a world with a plugin whose group "g1" is empty, has a description and one offset.
 type converting struct {
 	*describing
+	t     *testing.T
 	steps *convertedShards
+}
+
+// busy makes an attempt that lasts as long as the test.
+func (c *converting) busy() {
+	leave, _ := c.conversions.enter(c.now, "g1")
+	c.t.Cleanup(leave)
 }
 
 func newConverting(t *testing.T) *converting {
 	t.Helper()
 	d := newDescribing(t)
-	c := &converting{describing: d, steps: &convertedShards{
+	c := &converting{describing: d, t: t, steps: &convertedShards{
 		describedShards: d.shards, standing: shard.Standing{Exists: true, Stored: 0}, refuse: map[string]error{},
 		committed: []shard.CommittedOffset{{Topic: "in", Partition: 1, OffsetCommit: eventlog.OffsetCommit{Offset: 42}}},
 	}}
@@ -171,7 +178,7 @@ func TestClassicJoins(t *testing.T) {
 		}, "", `16 ""  begin g1 over=false; finish g1`},
 		{"the tombstones have no outcome", func(c *converting) { c.steps.refuse["finish"] = eventlog.ErrOutcomeUnknown }, "",
 			`15 "" ` + described + "begin g1 over=false; commit g1 in/1-1@42; finish g1"},
-		{"another attempt is under way", func(c *converting) { c.conversions.enter(c.now, "g1") }, "", `27 ""`},
+		{"another attempt is under way", (*converting).busy, "", `27 ""`},
 	} {
 		c := newConverting(t)
 		row.prepare(c)

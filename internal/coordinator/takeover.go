@@ -65,6 +65,7 @@ func (c *Coordinator) takenOver(ctx context.Context, caller Caller, r *kmsg.Stre
 	var refusal *streams.Error
 	switch {
 	case err == nil:
+		v.toStreams.Add(1)
 		c.log.Info("classic group taken over: it is a streams group now", "group", group)
 		c.SettleConversion(group)
 	case errors.Is(err, errClassicMembers):

@@ -35,7 +35,7 @@ func TestStreamsJoinsOfTheClustersGroups(t *testing.T) {
 		{"an empty share group", func(c *converting) { c.foreign.kind = "share" }, notStreams},
 		{"groups are not converted", func(c *converting) { c.conversions = nil }, notStreams},
 		{"another replica holds it", func(c *converting) { c.foreign.kind, c.foreign.members = takeOverProtocol, true }, "14"},
-		{"another attempt is under way", func(c *converting) { c.conversions.enter(c.now, "g1") }, "14"},
+		{"another attempt is under way", (*converting).busy, "14"},
 		{"a classic member was faster", func(c *converting) { c.steps.refuse["hold"] = errClassicMembers }, notStreams + " hold g1"},
 		{"the cluster can't be joined", func(c *converting) { c.steps.refuse["hold"] = kerr.NotEnoughReplicas }, "14 hold g1"},
 		{"an open transaction", func(c *converting) { c.steps.refuse["fetch"] = kerr.UnstableOffsetCommit }, "14 hold g1; leave"},
@@ -61,7 +61,6 @@ func TestStreamsJoinsOfTheClustersGroups(t *testing.T) {
 		if got != row.want {
 			t.Errorf("%s:\n%s\nwant\n%s", row.name, got, row.want)
 		}
-		c.conversions.close()
 	}
 }
 

@@ -61,6 +61,8 @@ func topLevelError(resp kmsg.Response) int16 {
 		return r.ErrorCode
 	case *kmsg.StreamsGroupTopologyDescriptionUpdateResponse:
 		return r.ErrorCode
+	case *kmsg.JoinGroupResponse:
+		return r.ErrorCode
 	case *kmsg.OffsetFetchResponse:
 		return r.ErrorCode
 	case *kmsg.OffsetDeleteResponse:
