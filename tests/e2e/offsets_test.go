@@ -24,6 +24,7 @@ import (
 func TestOffsetsByTools(t *testing.T) {
 	told := make(map[string][]string)
 	var mu sync.Mutex
+	built := false
 	t.Run("worlds", func(t *testing.T) {
 		for _, w := range []world{itself, before39, before44} {
 			p := w.build(t)
@@ -35,7 +36,11 @@ func TestOffsetsByTools(t *testing.T) {
 				told[w.name] = lines
 			})
 		}
+		built = true
 	})
+	if !built {
+		t.Skip("there is no world to play in, see above")
+	}
 	want := told[itself.name]
 	if len(want) == 0 {
 		t.Fatal("nothing was told before Kafka itself")
