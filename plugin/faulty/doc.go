@@ -11,7 +11,7 @@
 //	null       the future completes without a value (nil for get; set and delete do nothing)
 //	twice      ok, and then the same future is failed
 //	late       ok after LateAfter
-//	held       ok, as soon as a group is stored that has the clause free:NAME, where NAME is the name of this one
+//	held       ok, as soon as a group is stored that has the clause free:NAME/OPERATION, where NAME is the name of this one
 //	slow       ok after SlowAfter
 //	latefail   like error, after LateAfter
 //	transient  the future fails with the contract's transient failure

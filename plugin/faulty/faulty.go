@@ -34,7 +34,7 @@ type Plugin struct {
 	mu    sync.Mutex
 	kept  map[string]kept
 	calls map[string]int      // by operation and group
-	held  map[string][]func() // by the name of the group
+	held  map[string][]func() // by NAME/OPERATION
 }
 
 type kept struct {
@@ -71,10 +71,10 @@ func (p *Plugin) Set(_ context.Context, group string, topologyEpoch int32, d *pl
 		p.kept[group] = kept{topologyEpoch, d}
 		return plugin.Void{}
 	})
-	for _, name := range frees(group) {
+	for _, key := range frees(group) {
 		p.mu.Lock()
-		waiting := p.held[name]
-		delete(p.held, name)
+		waiting := p.held[key]
+		delete(p.held, key)
 		p.mu.Unlock()
 		for _, complete := range waiting {
 			complete()
@@ -131,7 +131,8 @@ func act[T any](p *Plugin, operation, group string, epoch int32, work func() T) 
 		time.AfterFunc(LateAfter, func() { f.Complete(locked()) })
 	case "held":
 		p.mu.Lock()
-		p.held[nameOf(group)] = append(p.held[nameOf(group)], func() { f.Complete(locked()) })
+		key := nameOf(group) + "/" + operation
+		p.held[key] = append(p.held[key], func() { f.Complete(locked()) })
 		p.mu.Unlock()
 	case "slow":
 		time.AfterFunc(SlowAfter, func() { f.Complete(locked()) })

@@ -37,12 +37,12 @@ func nameOf(group string) string {
 	return name
 }
 
-// frees are the names in a group's clauses free:NAME.
-func frees(group string) (names []string) {
+// frees are what a group's clauses free:NAME/OPERATION name.
+func frees(group string) (held []string) {
 	for _, clause := range strings.Split(group, separator)[1:] {
-		if name, ok := strings.CutPrefix(clause, "free:"); ok {
-			names = append(names, name)
+		if key, ok := strings.CutPrefix(clause, "free:"); ok {
+			held = append(held, key)
 		}
 	}
-	return names
+	return held
 }

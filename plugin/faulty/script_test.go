@@ -34,7 +34,7 @@ func TestHeldUntilFreed(t *testing.T) {
 	if _, err := held.Result(); err != plugin.ErrPending {
 		t.Fatalf("the future is completed: %v", err)
 	}
-	if _, err := p.Set(t.Context(), "b;free:a", 0, &plugin.Description{}).Result(); err != nil {
+	if _, err := p.Set(t.Context(), "b;free:a/set", 0, &plugin.Description{}).Result(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := held.Result(); err != nil {
@@ -43,7 +43,7 @@ func TestHeldUntilFreed(t *testing.T) {
 	if d, err := p.Get(t.Context(), "a;set:held", 3).Result(); d == nil || err != nil {
 		t.Errorf("nothing is stored: %v", err)
 	}
-	if want := []string{"plugin-call set 3 held a;set:held", "plugin-call set 0 ok b;free:a", "plugin-call get 3 ok a;set:held"}; !slices.Equal(calls, want) {
+	if want := []string{"plugin-call set 3 held a;set:held", "plugin-call set 0 ok b;free:a/set", "plugin-call get 3 ok a;set:held"}; !slices.Equal(calls, want) {
 		t.Errorf("calls %q, want %q", calls, want)
 	}
 }

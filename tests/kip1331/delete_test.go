@@ -12,6 +12,7 @@ func deleteStories(t *testing.T, w *world) {
 	t.Run("WhatHasNoDescription", func(t *testing.T) { deleteUndescribed(t, w) })
 	t.Run("WhileAPushIsUnderWay", func(t *testing.T) { deletedMeanwhile(t, w) })
 	t.Run("WhileAMemberJoins", func(t *testing.T) { joinedMeanwhile(t, w) })
+	t.Run("OverlappingAPush", func(t *testing.T) { overlapping(t, w) })
 	t.Run("AfterAFailureTheGroupLivesOn", func(t *testing.T) { livesOn(t, w) })
 }
 
@@ -155,7 +156,7 @@ func deletedMeanwhile(t *testing.T, w *world) {
 	if code := q.delete(3, g)[g]; code != 0 {
 		t.Errorf("delete: %d", code)
 	}
-	q.free(g)
+	q.free(g, "set")
 	if code := <-pushed; code != 69 {
 		t.Errorf("push: %d", code)
 	}
@@ -177,7 +178,7 @@ func joinedMeanwhile(t *testing.T, w *world) {
 	}()
 	awaitCalls(t, p, g, "set 0 ok", "delete -1 held")
 	epoch := p.beat(joining(1, g, "n", 0)).MemberEpoch
-	p.free(g)
+	p.free(g, "delete")
 	if code := <-deleted; code != 68 {
 		t.Errorf("delete: %d", code)
 	}
@@ -189,4 +190,63 @@ func joinedMeanwhile(t *testing.T, w *world) {
 		t.Errorf("offset %d", offset)
 	}
 	check(t, p, g, []string{"set 0 ok", "delete -1 held"}, []string{"-1/-1", "-2/-1", "0/-1", "-2/-1", "-1/-1"})
+}
+
+// overlapping: a push and a deletion are at the plugin at the same time, and nobody can know which of them it did last. Whichever ends last
+// finds what the other left, and the group is uncertain.
+func overlapping(t *testing.T, w *world) {
+	for _, c := range []struct {
+		first, last string
+		states      string // from the marker of the deletion on
+	}{
+		{"set", "delete", "[-1/-1 -2/-1 0/-1 -2/-1]"},
+		{"delete", "set", "[-1/-1 -2/-1 -1/-1 -2/-1]"},
+	} {
+		p, q, r, g := w.pair(t), w.pair(t), w.pair(t), w.group("overlap", "set:held*1", "delete:held*1")
+		p.joined(1, g, "m")
+		pushed, deleted := make(chan int16, 1), make(chan int16, 1)
+		go func() {
+			defer close(pushed)
+			pushed <- p.push(pushing(g, "m", 0))
+		}()
+		awaitCalls(t, r, g, "set 0 held")
+		r.leave(g, "m")
+		go func() {
+			defer close(deleted)
+			deleted <- q.delete(3, g)[g]
+		}()
+		awaitCalls(t, r, g, "set 0 held", "delete -1 held")
+		epoch := r.beat(joining(1, g, "n", 0)).MemberEpoch // so that the group stays
+		ended := map[string]func(){
+			"set": func() {
+				r.free(g, "set")
+				if code := <-pushed; code != 0 {
+					t.Errorf("push: %d", code)
+				}
+			},
+			"delete": func() {
+				r.free(g, "delete")
+				if code := <-deleted; code != 68 {
+					t.Errorf("delete: %d", code)
+				}
+			},
+		}
+		ended[c.first]()
+		r.describe(g)
+		ended[c.last]()
+		if s := r.describe(g)[g]; s != 1 {
+			t.Errorf("%s, then %s: status %d", c.first, c.last, s)
+		}
+		if got := fmt.Sprint(epochs(w.readLogs(t).same(r, g))); got != c.states {
+			t.Errorf("%s, then %s: epochs %s, want %s", c.first, c.last, got, c.states)
+		}
+		r.beat(heartbeat(1, g, "n", epoch)) // is asked, or waits, alike
+		if code := r.push(pushing(g, "n", 0)); code != 0 {
+			t.Errorf("push afterwards: %d", code)
+		}
+		if s := r.describe(g)[g]; s != 3 {
+			t.Errorf("status afterwards: %d", s)
+		}
+		r.pluginCalls(g)
+	}
 }

@@ -60,7 +60,7 @@ var plan = []entry{
 		"internal/coordinator TestCloseClosesThePlugin", "tests/kip1331 TestAgainstABroker/Describe/Outcomes", "tests/kip1331 TestAgainstABroker/Delete/OneRequest",
 	}},
 	{class: "GroupMetadataManagerTest", about: "marker, outcomes, epochs, conversion by a classic join", tests: []string{
-		"shard/streams TestDescriptionEpochs", "shard/streams TestWantsDescription", "shard TestOverlappingPushAndDeletionStayUncertain", "tests/crash TestKilledAtEachStep", "tests/kip1331 TestAgainstABroker/Conversion/TheDescriptionGoesFirst",
+		"shard/streams TestDescriptionEpochs", "shard/streams TestWantsDescription", "shard TestOverlappingPushAndDeletionStayUncertain", "tests/crash TestKilledAtEachStep", "tests/kip1331 TestAgainstABroker/Delete/OverlappingAPush", "tests/kip1331 TestAgainstABroker/Conversion/TheDescriptionGoesFirst",
 		"tests/kip1331 TestAgainstABroker/Conversion/APluginThatFails", "internal/coordinator TestAPluginThatDoesNotDeleteThrottlesConversions",
 	}},
 	{class: "GroupCoordinatorShardTest", about: "the sweep leaves a group that may have a description", tests: []string{

@@ -248,7 +248,7 @@ func leavesMeanwhile(t *testing.T, w *world) {
 		t.Errorf("status while the plugin works: %d", s)
 	}
 	q.leave(g, "m")
-	q.free(g)
+	q.free(g, "set")
 	if code := <-pushed; code != 0 {
 		t.Errorf("push: %d", code)
 	}

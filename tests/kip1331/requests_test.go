@@ -83,11 +83,11 @@ func (p *pair) push(r *pushRequest) int16 {
 	return same[*kmsg.StreamsGroupTopologyDescriptionUpdateResponse](p, r).ErrorCode
 }
 
-// free completes the calls of the plugin that are held for a group.
-func (p *pair) free(group string) {
+// free completes the calls of an operation that are held for a group.
+func (p *pair) free(group, operation string) {
 	p.t.Helper()
 	name, _, _ := strings.Cut(group, ";")
-	g := p.w.group("free", "free:"+name)
+	g := p.w.group("free", "free:"+name+"/"+operation)
 	p.joined(1, g, "m")
 	if code := p.push(pushing(g, "m", 0)); code != 0 {
 		p.fatal("free: %d", code)

@@ -30,7 +30,7 @@ public final class FaultyPlugin implements StreamsGroupTopologyDescriptionPlugin
     private record Clause(String behaviour, int count) { }
 
     private final Map<String, Kept> kept = new ConcurrentHashMap<>();
-    private final Map<String, List<Runnable>> held = new ConcurrentHashMap<>(); // by the name of the group
+    private final Map<String, List<Runnable>> held = new ConcurrentHashMap<>(); // by NAME/OPERATION
     private final Map<String, AtomicInteger> calls = new ConcurrentHashMap<>();
     private final ScheduledExecutorService timer = Executors.newSingleThreadScheduledExecutor(work -> {
         Thread t = new Thread(work, "faulty-plugin");
@@ -95,7 +95,7 @@ public final class FaultyPlugin implements StreamsGroupTopologyDescriptionPlugin
                 f.completeExceptionally(new IllegalStateException(text));
             }
             case "late" -> timer.schedule(() -> f.complete(work.run()), LATE_MS, TimeUnit.MILLISECONDS);
-            case "held" -> held.computeIfAbsent(group.split(";")[0], k -> new CopyOnWriteArrayList<>()).add(() -> f.complete(work.run()));
+            case "held" -> held.computeIfAbsent(group.split(";")[0] + "/" + operation, k -> new CopyOnWriteArrayList<>()).add(() -> f.complete(work.run()));
             case "slow" -> timer.schedule(() -> f.complete(work.run()), SLOW_MS, TimeUnit.MILLISECONDS);
             case "latefail" -> timer.schedule(() -> f.completeExceptionally(new IllegalStateException(text)), LATE_MS, TimeUnit.MILLISECONDS);
             case "transient" -> f.completeExceptionally(new StreamsTopologyDescriptionTransientFailureException(text));
