@@ -18,8 +18,9 @@ import (
 
 // committed are the offsets of the group on our side: what a projection would hold, as maps. It is the offsets.View of the handlers.
 type committed struct {
-	seq  int // number of the newest record
-	last map[offsets.TopicPartition]sequenced
+	seq          int  // number of the newest record
+	transactions bool // some record was of a transaction
+	last         map[offsets.TopicPartition]sequenced
 	// pending are offsets of transactions that are not settled, by producer id.
 	pending map[int64]map[offsets.TopicPartition]sequenced
 }
@@ -84,6 +85,7 @@ func (c *committed) apply(recs []eventlog.Record, producer int64) {
 				delete(of, tp)
 			}
 		case producer != noProducer:
+			c.transactions = true
 			if c.pending[producer] == nil {
 				c.pending[producer] = map[offsets.TopicPartition]sequenced{}
 			}
