@@ -217,8 +217,7 @@ func TestSessionsThatExpire(t *testing.T) {
 	})
 }
 
-// TestWithoutAPlugin: nobody is asked, a push is refused whatever it says, nothing is stored, and a description that an earlier plugin stored
-// holds nothing up.
+// TestWithoutAPlugin: nobody is asked, a push is refused whatever it says, nothing is stored, and groups go without a plugin being asked.
 func TestWithoutAPlugin(t *testing.T) {
 	described(t, false, func(w *describedWorld) {
 		if w.beat(1, "g", "m") || w.live(time.Hour, "g", "m") != 0 {
