@@ -22,7 +22,6 @@ import (
 // TestOffsetsByTools: everything that kafka-streams-groups does with the offsets of a group prints, and does, before streamkeeper what it does before
 // Kafka's own coordinator; and the offsets of a deleted topic go.
 func TestOffsetsByTools(t *testing.T) {
-	kafkatest.NeedJava(t) // or else all worlds are skipped and there is nothing to compare
 	told := make(map[string][]string)
 	var mu sync.Mutex
 	built := false
