@@ -159,6 +159,10 @@ func TestDescriptionsOnTheCluster(t *testing.T) {
 		}
 	}
 	stored()
+	if metrics := metricsOf(t, d); !hasSample(metrics, "streamkeeper_description_topic_lag 0") || !hasSample(metrics, "streamkeeper_description_topic_waiting_bytes 0") ||
+		!strings.Contains(metrics, "streamkeeper_description_topic_bytes") {
+		t.Errorf("metrics:\n%s", grep(metrics, "description_topic"))
+	}
 	d.stop()
 	d = startDev(t, dir, args...)
 	stored()

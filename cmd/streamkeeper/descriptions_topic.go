@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -10,6 +11,7 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/internal/annex"
+	"streamkeeper/internal/telemetry"
 	"streamkeeper/plugin/topic"
 )
 
@@ -77,6 +79,23 @@ func opening[T any](ctx context.Context, r *replica, cl *kgo.Client, open func(c
 		cancel()
 		return opened, err
 	}
+}
+
+// registerDescriptionTopic puts the numbers of the topic behind /metrics, if there is one.
+func registerDescriptionTopic(m *telemetry.Metrics, space *annex.Space) error {
+	if space == nil {
+		return nil
+	}
+	stats := func(f func(annex.Stats) int64) func() []telemetry.Reading {
+		return func() []telemetry.Reading { return telemetry.Read(f(space.Stats())) }
+	}
+	return errors.Join(
+		m.Gauge("description.topic.waiting.bytes", "Topology descriptions that wait to be appended to their topic.", stats(func(s annex.Stats) int64 { return s.Waiting })),
+		m.Gauge("description.topic.lag", "Entries of the topic of topology descriptions that are not read yet.", stats(func(s annex.Stats) int64 { return s.Lag })),
+		m.Gauge("description.topic.refused", "Partitions of the topic of topology descriptions that can't be read any further.", stats(func(s annex.Stats) int64 { return int64(s.Refused) })),
+		m.Gauge("description.topic.void", "Entries of the topic of topology descriptions ignored because their writer had been replaced.", stats(func(s annex.Stats) int64 { return s.Void })),
+		m.Gauge("description.topic.bytes", "Space that topology descriptions take here, on disk and in memory.", stats(func(s annex.Stats) int64 { return s.Bytes })),
+	)
 }
 
 var _ topic.Place = (*annex.Space)(nil)

@@ -54,6 +54,7 @@ func registerMetrics(m *telemetry.Metrics, p *parts) error {
 		m.Counter("cleanup.failures", "Groups and shards that a cleanup cycle could not judge.", sweep(func(s cleanup.Stats) int64 { return s.Failures })),
 		registerProjection(m, p.store),
 		p.describing.register(m),
+		registerDescriptionTopic(m, p.space),
 	)
 }
 

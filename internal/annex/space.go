@@ -194,6 +194,25 @@ func (s *Space) Ready() error {
 	return nil
 }
 
+// Stats are numbers of this moment, for metrics.
+type Stats struct {
+	Waiting int64 // bytes that wait to be appended
+	Lag     int64 // entries of the topic that are not read yet
+	Refused int   // partitions that can't be read any further
+	Void    int64 // entries since the start, or since the topic was made anew, that do not count
+	Bytes   int64 // of the store on disk and in memory
+}
+
+// Stats returns them; while the topic is made anew all but Waiting are 0.
+func (s *Space) Stats() Stats {
+	st := Stats{Waiting: s.backlog.Load()}
+	if o := s.current(); o != nil {
+		read := o.store.Stats()
+		st.Lag, st.Refused, st.Void, st.Bytes = read.Lag, read.Refused, int64(read.Void), int64(read.Bytes)
+	}
+	return st
+}
+
 // What clients are told where something is not as it should be; the reason is in the log.
 const (
 	textGone     = "The topic of topology descriptions is not there at the moment."
