@@ -54,7 +54,7 @@ const (
 )
 
 // ranks order the records of kindRecord within a group; with those of kindGroup and kindMember put in after rank 1 it is the
-// order of hydration: 23, 17, 19, 22, 21, 20, 32002.
+// order of hydration: 23, 17, 19, 22, 21, 20, 32002, and 32001 behind them (kindConfig).
 var ranks = map[eventlog.Type]byte{
 	eventlog.TypeTopology:                1,
 	eventlog.TypeCurrentMemberAssignment: 2,
