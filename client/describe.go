@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"streamkeeper/explain"
+	"streamkeeper/client/explain"
 )
 
 // DescribeOptions say what a description is to hold beyond the group itself.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"streamkeeper/client/explain"
 	"streamkeeper/client/topology"
-	"streamkeeper/explain"
 )
 
 // TopologyStatus says what there is to know about the topology description of a group. The numbers are those of the

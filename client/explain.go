@@ -3,7 +3,7 @@ package client
 import (
 	"time"
 
-	"streamkeeper/explain"
+	"streamkeeper/client/explain"
 )
 
 // Explain is the coordinator's explanation, or where it gave none (it is not streamkeeper, or was not asked) what follows from the

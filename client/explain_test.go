@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"streamkeeper/explain"
+	"streamkeeper/client/explain"
 )
 
 // The question travels in a tagged field, and only where it is asked; the answer is in the description.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"streamkeeper/client/explain"
 	"streamkeeper/eventlog"
-	"streamkeeper/explain"
 	"streamkeeper/shard/streams"
 )
 

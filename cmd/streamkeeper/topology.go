@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"streamkeeper/client"
+	"streamkeeper/client/explain"
 	"streamkeeper/client/topology"
-	"streamkeeper/explain"
 	"streamkeeper/internal/admin"
 )
 

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 
 	"streamkeeper/client"
-	"streamkeeper/explain"
+	"streamkeeper/client/explain"
 )
 
 func table(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }

@@ -3,8 +3,8 @@ package coordinator
 import (
 	"strconv"
 
+	"streamkeeper/client/explain"
 	"streamkeeper/eventlog"
-	"streamkeeper/explain"
 	"streamkeeper/plugin"
 )
 

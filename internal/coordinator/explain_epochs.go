@@ -5,7 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"streamkeeper/explain"
+	"streamkeeper/client/explain"
 	"streamkeeper/plugin"
 )
 

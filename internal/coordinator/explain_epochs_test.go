@@ -8,7 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"streamkeeper/explain"
+	"streamkeeper/client/explain"
 	"streamkeeper/plugin"
 	"streamkeeper/shard"
 )

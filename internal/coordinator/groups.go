@@ -9,7 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"streamkeeper/explain"
+	"streamkeeper/client/explain"
 	"streamkeeper/shard"
 	"streamkeeper/shard/streams"
 )

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"streamkeeper/client/explain"
 	"streamkeeper/eventlog"
-	"streamkeeper/explain"
 )
 
 // Status codes of a heartbeat response.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"streamkeeper/client/explain"
 	"streamkeeper/eventlog"
-	"streamkeeper/explain"
 )
 
 // copartition makes the topics of each copartition group have one partition count (CopartitionedTopicsEnforcer of

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"strings"
 
+	"streamkeeper/client/explain"
 	"streamkeeper/eventlog"
-	"streamkeeper/explain"
 )
 
 // reasonsPerCodeMax bounds the reasons of one kind: a rebalance of a thousand members has as many, and nobody reads them.

@@ -3,8 +3,8 @@ package streams
 import (
 	"slices"
 
+	"streamkeeper/client/explain"
 	"streamkeeper/eventlog"
-	"streamkeeper/explain"
 )
 
 // tasksTold bounds the tasks that a reason names, for the same reason as reasonsPerCodeMax.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"streamkeeper/client/explain"
 	"streamkeeper/eventlog"
-	"streamkeeper/explain"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"

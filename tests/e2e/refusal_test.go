@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"streamkeeper/client"
+	"streamkeeper/client/explain"
 	"streamkeeper/client/topology"
-	"streamkeeper/explain"
 	"streamkeeper/internal/kafkatest"
 )
 

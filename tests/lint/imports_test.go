@@ -18,7 +18,7 @@ var arrows = []struct {
 	{"eventlog/...", nil},
 	{"plugin/...", []string{"plugin/..."}},
 	{"projection/...", []string{"eventlog/..."}},
-	{"shard/streams", []string{"eventlog", "shard/assignor", "explain"}},
+	{"shard/streams", []string{"eventlog", "shard/assignor", "client/explain"}},
 	{"shard/offsets", []string{"eventlog"}},
 	{"shard/groupconfig", []string{"eventlog", "shard/streams"}},
 	{"shard/assignor", nil},
@@ -38,7 +38,7 @@ var arrows = []struct {
 }
 
 // leaves know nothing of the project's other packages, and anybody outside the pure ones may import them.
-var leaves = []string{"explain", "internal/limits", "internal/sensor", "internal/telemetry", "internal/wire"}
+var leaves = []string{"client/explain", "internal/limits", "internal/sensor", "internal/telemetry", "internal/wire"}
 
 // pure packages are state machines: given the same state, request and time they return the same records, on every
 // machine and on replay (design decision D1).
