@@ -291,7 +291,7 @@ func TestAGroupOnItsWayIsFrozen(t *testing.T) {
 		if code := l.join(); code != codeNotCoordinator || !asked {
 			w.t.Errorf("code %d, asked %v", code, asked)
 		}
-		if err := l.complete(l.classic["g"]); err != nil {
+		if err := l.complete(l.atCluster()); err != nil {
 			w.t.Errorf("the cluster has %v", err)
 		}
 	})
