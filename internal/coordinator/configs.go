@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
@@ -23,20 +24,47 @@ var configTypes = map[groupconfig.Type]kmsg.ConfigType{
 func (c *Coordinator) DescribeConfigs(ctx context.Context, _ Caller, r *kmsg.DescribeConfigsRequest) *kmsg.DescribeConfigsResponse {
 	resp := r.ResponseKind().(*kmsg.DescribeConfigsResponse)
 	resp.Resources = make([]kmsg.DescribeConfigsResponseResource, len(r.Resources))
+	unread := c.readConfigs(ctx, r.Resources)
 	fanout(len(r.Resources), func(i int) {
-		resp.Resources[i] = c.describeConfigs(ctx, r, &r.Resources[i])
+		resp.Resources[i] = c.describeConfigs(unread, r, &r.Resources[i])
 	})
 	return resp
 }
 
-func (c *Coordinator) describeConfigs(ctx context.Context, r *kmsg.DescribeConfigsRequest, asked *kmsg.DescribeConfigsRequestResource) kmsg.DescribeConfigsResponseResource {
+// readConfigs waits until the partitions of the groups have been read up to what was in the log when it was called, and returns those that
+// can't be. They have judgeTimeout together: who asks for thousands of groups wants an answer, too.
+func (c *Coordinator) readConfigs(ctx context.Context, asked []kmsg.DescribeConfigsRequestResource) map[int32]error {
+	ctx, cancel := context.WithTimeout(ctx, judgeTimeout)
+	defer cancel()
+	unread := map[int32]error{}
+	for i := range asked {
+		if asked[i].ResourceName == "" {
+			continue // refused anyway
+		}
+		unread[c.shards.Partition(asked[i].ResourceName)] = nil
+	}
+	var mu sync.Mutex
+	partitions := slices.Collect(maps.Keys(unread))
+	fanout(len(partitions), func(i int) {
+		err := c.barriers.wait(ctx, partitions[i])
+		mu.Lock()
+		defer mu.Unlock()
+		unread[partitions[i]] = err
+	})
+	return unread
+}
+
+func (c *Coordinator) describeConfigs(unread map[int32]error, r *kmsg.DescribeConfigsRequest, asked *kmsg.DescribeConfigsRequestResource) kmsg.DescribeConfigsResponseResource {
 	d := kmsg.NewDescribeConfigsResponseResource()
 	d.ResourceType, d.ResourceName, d.ErrorMessage = asked.ResourceType, asked.ResourceName, kmsg.StringPtr("") // not null, as in Kafka
 	if asked.ResourceName == "" {
 		d.ErrorCode, d.ErrorMessage = codeInvalidRequest, kmsg.StringPtr(emptyGroupText)
 		return d
 	}
-	configs, err := c.groupConfig(ctx, asked.ResourceName)
+	configs, err := map[string]string(nil), unread[c.shards.Partition(asked.ResourceName)]
+	if err == nil {
+		configs, err = c.shards.GroupConfig(asked.ResourceName)
+	}
 	if err != nil {
 		f := c.failed("DescribeConfigs", asked.ResourceName, err)
 		d.ErrorCode, d.ErrorMessage = f.Code, f.text()
@@ -63,16 +91,6 @@ func describedConfig(r *kmsg.DescribeConfigsRequest, e groupconfig.Entry) kmsg.D
 		d.Documentation = &e.Doc
 	}
 	return d
-}
-
-// groupConfig reads what is configured for a group, up to what was in the log when it was called.
-func (c *Coordinator) groupConfig(ctx context.Context, group string) (map[string]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, judgeTimeout)
-	defer cancel()
-	if err := c.barriers.wait(ctx, c.shards.Partition(group)); err != nil {
-		return nil, err
-	}
-	return c.shards.GroupConfig(group)
 }
 
 // ListConfigResources lists the groups for which something is configured, ascending, of all shards.

@@ -17,7 +17,7 @@ import (
 // a replica that does not own the group's shard sends them on to the one that does, as a broker sends them to the controller.
 
 const (
-	// alterTimeout bounds the search for an owner who takes a change: below the request time-outs of clients (Java's 30 s, franz-go's 10 s),
+	// alterTimeout bounds the search for owners who take the changes of a request: below the request time-outs of clients (Java's 30 s, franz-go's 10 s),
 	// so that they get an answer.
 	alterTimeout = 9 * time.Second
 	// alterPause is the time between two attempts while a shard moves; that takes a second or two.
@@ -38,6 +38,8 @@ type alteration struct {
 
 // IncrementalAlterConfigs changes what is configured for groups. The fate of one does not affect another.
 func (c *Coordinator) IncrementalAlterConfigs(ctx context.Context, who Caller, r *kmsg.IncrementalAlterConfigsRequest) *kmsg.IncrementalAlterConfigsResponse {
+	ctx, cancel := context.WithTimeout(ctx, alterTimeout)
+	defer cancel()
 	resp := r.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
 	resp.Resources = make([]kmsg.IncrementalAlterConfigsResponseResource, len(r.Resources))
 	fanout(len(r.Resources), func(i int) {
@@ -76,6 +78,8 @@ func (c *Coordinator) IncrementalAlterConfigs(ctx context.Context, who Caller, r
 
 // AlterConfigs puts what is asked in the place of what is configured for groups. The fate of one does not affect another.
 func (c *Coordinator) AlterConfigs(ctx context.Context, who Caller, r *kmsg.AlterConfigsRequest) *kmsg.AlterConfigsResponse {
+	ctx, cancel := context.WithTimeout(ctx, alterTimeout)
+	defer cancel()
 	resp := r.ResponseKind().(*kmsg.AlterConfigsResponse)
 	resp.Resources = make([]kmsg.AlterConfigsResponseResource, len(r.Resources))
 	fanout(len(r.Resources), func(i int) {
@@ -112,7 +116,7 @@ func (c *Coordinator) AlterConfigs(ctx context.Context, who Caller, r *kmsg.Alte
 }
 
 // alterConfig has a change made by whoever owns the group's shard. While the shard moves it waits. A change that was sent on and
-// whose answer was lost is sent again: it leads to the same configuration.
+// whose answer was lost is sent again: it leads to the same configuration. ctx bounds the whole request.
 func (c *Coordinator) alterConfig(ctx context.Context, who Caller, a alteration) failure {
 	if a.group == "" {
 		return failure{Code: codeInvalidRequest, Message: defaultGroupText}
@@ -121,9 +125,10 @@ func (c *Coordinator) alterConfig(ctx context.Context, who Caller, a alteration)
 		f, _ := c.alterHere(ctx, a)
 		return f
 	}
-	ctx, cancel := context.WithTimeout(ctx, alterTimeout)
-	defer cancel()
 	for {
+		if ctx.Err() != nil { // others of the request took all the time there was
+			return failure{Code: codeUnavailable, Message: "The change was not made: the request had too many, or their replicas did not take them in time."}
+		}
 		f, err := c.alterHere(ctx, a)
 		if errors.Is(err, shard.ErrNotOwner) || errors.Is(err, shard.ErrUnavailable) {
 			f, err = c.alterThere(ctx, a, f, err)

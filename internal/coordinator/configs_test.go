@@ -84,6 +84,14 @@ func TestDescribeConfigsAfterABarrier(t *testing.T) {
 	if !slices.Equal(w.shards.calls, []string{"barrier 1"}) {
 		t.Errorf("asked: %q", w.shards.calls)
 	}
+	w.shards.calls = nil
+	many := kmsg.NewPtrDescribeConfigsRequest()
+	for range 1000 {
+		many.Resources = append(many.Resources, groupResource("g1"), groupResource("g2"))
+	}
+	if resp := w.DescribeConfigs(t.Context(), Caller{}, many); len(resp.Resources) != 2000 || resp.Resources[1998].Configs == nil || len(w.shards.calls) > 2 {
+		t.Errorf("%d resources of two groups cost %d barriers", len(resp.Resources), len(w.shards.calls))
+	}
 	w.shards.failing = projection.ErrLoading
 	if resp := w.DescribeConfigs(t.Context(), Caller{}, r); resp.Resources[0].ErrorCode != codeLoading {
 		t.Errorf("while the projection is read: %+v", resp.Resources[0])
@@ -220,6 +228,24 @@ func TestAlterThere(t *testing.T) {
 		}
 		if len(p.sent) > 0 {
 			t.Errorf("sent to %q", p.sent)
+		}
+	})
+	inWorld(t, func(t *testing.T, w *world, p *fakePeers) { // nobody owns the shards of a thousand groups: the request has one time-out, not each
+		var changes [][3]string
+		for i := range 1000 {
+			group := fmt.Sprintf("lost-%d", i)
+			w.shards.err[group] = shard.ErrNotOwner
+			changes = append(changes, [3]string{group, "streams.num.standby.replicas", "1"})
+		}
+		began := time.Now()
+		resp := w.IncrementalAlterConfigs(t.Context(), Caller{}, setRequest(changes...))
+		if took := time.Since(began); took != alterTimeout {
+			t.Errorf("%v", took)
+		}
+		for _, r := range resp.Resources {
+			if r.ErrorCode != codeUnavailable || r.ErrorMessage == nil {
+				t.Fatalf("%+v", r)
+			}
 		}
 	})
 	inWorld(t, func(t *testing.T, w *world, p *fakePeers) { // what another replica has sent on goes no further

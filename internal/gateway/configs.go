@@ -55,15 +55,18 @@ func planDescribeConfigs(c *conn, rq *request) (plan, error) {
 	who := rq.caller(c)
 	return plan{merge: func(up, local kmsg.Response) kmsg.Response {
 		into := up.(*kmsg.DescribeConfigsResponse)
+		at := make(map[resource][]int, len(into.Resources)) // a group may be asked for twice, perhaps for other names
+		for i, r := range into.Resources {
+			of := resource{r.ResourceType, r.ResourceName}
+			at[of] = append(at[of], i)
+		}
 		for _, r := range local.(*kmsg.DescribeConfigsResponse).Resources {
-			i := slices.IndexFunc(into.Resources, func(x kmsg.DescribeConfigsResponseResource) bool {
-				return x.ResourceType == r.ResourceType && x.ResourceName == r.ResourceName
-			})
-			if i < 0 {
+			of := resource{r.ResourceType, r.ResourceName}
+			if left := at[of]; len(left) > 0 {
+				into.Resources[left[0]], at[of] = mergeDescribed(into.Resources[left[0]], r), left[1:]
+			} else {
 				into.Resources = append(into.Resources, r)
-				continue
 			}
-			into.Resources[i] = mergeDescribed(into.Resources[i], r)
 		}
 		return into
 	}}.split(len(ours.Resources) > 0, answer, func(ctx context.Context) kmsg.Response {
@@ -139,10 +142,12 @@ func planListConfigResources(c *conn, rq *request) (plan, error) {
 		}
 		more := local.(*kmsg.ListConfigResourcesResponse)
 		into.ErrorCode = more.ErrorCode
+		listed := make(map[resource]bool, len(into.ConfigResources))
+		for _, x := range into.ConfigResources {
+			listed[resource{kmsg.ConfigResourceType(x.Type), x.Name}] = true
+		}
 		for _, r := range more.ConfigResources {
-			if !slices.ContainsFunc(into.ConfigResources, func(x kmsg.ListConfigResourcesResponseConfigResource) bool {
-				return x.Type == r.Type && x.Name == r.Name
-			}) {
+			if !listed[resource{kmsg.ConfigResourceType(r.Type), r.Name}] {
 				into.ConfigResources = append(into.ConfigResources, r)
 			}
 		}

@@ -32,9 +32,10 @@ func planAlter(c *conn, rq *request) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
+	times := req.times()
 	for _, r := range req.resources {
 		here, there := r.split()
-		switch no := c.g.refuseAlter(req, r); {
+		switch no := c.g.refuseAlter(r, times[r.resource()] > 1); {
 		case no != nil:
 			refused = append(refused, *no)
 		case !r.isGroup() || len(here.configs) == 0 && len(there.configs) > 0 && !req.replaces:
@@ -56,14 +57,7 @@ func planAlter(c *conn, rq *request) (plan, error) {
 		refused = append(refused, c.validateAlter(who, &both, &up)...)
 	}
 	return plan{merge: func(resp, local kmsg.Response) kmsg.Response {
-		results := readAltered(resp)
-		for _, r := range both.resources {
-			if i := slices.IndexFunc(results, r.is); i >= 0 && up.made(results[i]) {
-				one := both.none()
-				one.resources, one.validateOnly = []alterResource{r}, req.validateOnly
-				results[i] = c.alterOurs(who, one)[0]
-			}
-		}
+		results := c.alterRest(who, both, up, readAltered(resp))
 		answer := req.answer(append(results, readAltered(local)...))
 		if throttle, ok := resp.(kmsg.ThrottleResponse); ok {
 			millis, _ := throttle.Throttle()
@@ -75,25 +69,47 @@ func planAlter(c *conn, rq *request) (plan, error) {
 	}, len(up.resources) > 0, up.message()), nil
 }
 
-// made says that the cluster has made its part. One that does not take groups in AlterConfigs (the embedded one of dev) has nothing to do
+// alterRest makes the own part where the cluster has made its own, and returns results with what became of it.
+func (c *conn) alterRest(who coordinator.Caller, both, up alterRequest, results []altered) []altered {
+	there, at, rest := up.byResource(), map[resource]int{}, both.none()
+	for i, a := range results {
+		if there[a.resource()].made(a, up.replaces) {
+			at[a.resource()] = i
+		}
+	}
+	for _, r := range both.resources {
+		if _, ok := at[r.resource()]; ok {
+			rest.resources = append(rest.resources, r)
+		}
+	}
+	if len(rest.resources) == 0 {
+		return results
+	}
+	for _, a := range c.alterOurs(who, rest) {
+		results[at[a.resource()]] = a
+	}
+	return results
+}
+
+// made says that the cluster has made its part r. One that does not take groups in AlterConfigs (the embedded one of dev) has nothing to do
 // where none of what replaces a configuration was for the cluster.
-func (r alterRequest) made(a altered) bool {
-	i := slices.IndexFunc(r.resources, func(r alterResource) bool { return r.is(a) })
-	return a.code == 0 || a.code == invalidRequest.Code && r.replaces && i >= 0 && len(r.resources[i].configs) == 0
+func (r alterResource) made(a altered, replaces bool) bool {
+	return a.code == 0 || a.code == invalidRequest.Code && replaces && r.isGroup() && len(r.configs) == 0
 }
 
 // validateAlter takes out of both requests what would be refused here, and returns the refusals.
 func (c *conn) validateAlter(who coordinator.Caller, both, up *alterRequest) (refused []altered) {
 	asked := *both
 	asked.validateOnly = true
+	gone := map[resource]bool{}
 	for _, a := range c.alterOurs(who, asked) {
-		if a.code == 0 {
-			continue
+		if a.code != 0 {
+			refused = append(refused, a)
+			gone[a.resource()] = true
 		}
-		refused = append(refused, a)
-		gone := func(r alterResource) bool { return r.is(a) }
-		both.resources, up.resources = slices.DeleteFunc(both.resources, gone), slices.DeleteFunc(up.resources, gone)
 	}
+	isGone := func(r alterResource) bool { return gone[r.resource()] }
+	both.resources, up.resources = slices.DeleteFunc(both.resources, isGone), slices.DeleteFunc(up.resources, isGone)
 	return refused
 }
 
@@ -110,8 +126,8 @@ func (g *Gateway) alterOurs(ctx context.Context, who coordinator.Caller, r kmsg.
 	return g.service.AlterConfigs(ctx, who, r.(*kmsg.AlterConfigsRequest))
 }
 
-// refuseAlter says why a resource can't be altered; nil: it can, as far as the gateway knows.
-func (g *Gateway) refuseAlter(req alterRequest, r alterResource) *altered {
+// refuseAlter says why a resource, which may be twice in its request, can't be altered; nil: it can, as far as the gateway knows.
+func (g *Gateway) refuseAlter(r alterResource, twice bool) *altered {
 	refuse := func(code int16, text string) *altered { return &altered{r.typ, r.name, code, &text} }
 	if r.typ == kmsg.ConfigResourceTypeTopic {
 		if own := g.own.named(r.name); own != nil {
@@ -124,13 +140,7 @@ func (g *Gateway) refuseAlter(req alterRequest, r alterResource) *altered {
 	case !r.isGroup() || len(here.configs) == 0 && len(there.configs) > 0:
 		return nil // the cluster says what is wrong
 	}
-	same := 0
-	for _, other := range req.resources {
-		if other.typ == r.typ && other.name == r.name {
-			same++
-		}
-	}
-	if same > 1 {
+	if twice {
 		return refuse(invalidRequest.Code, resourceTwiceText)
 	}
 	seen := map[string]bool{}

@@ -37,8 +37,34 @@ type altered struct {
 	text *string
 }
 
-func (r alterResource) isGroup() bool     { return r.typ == kmsg.ConfigResourceTypeGroupConfig }
-func (r alterResource) is(a altered) bool { return r.typ == a.typ && r.name == a.name }
+func (r alterResource) isGroup() bool { return r.typ == kmsg.ConfigResourceTypeGroupConfig }
+
+// resource is what a resource is found by: one request may have a hundred thousand of them.
+type resource struct {
+	typ  kmsg.ConfigResourceType
+	name string
+}
+
+func (r alterResource) resource() resource { return resource{r.typ, r.name} }
+func (a altered) resource() resource       { return resource{a.typ, a.name} }
+
+// times counts how often each resource is in the request.
+func (r alterRequest) times() map[resource]int {
+	times := make(map[resource]int, len(r.resources))
+	for _, x := range r.resources {
+		times[x.resource()]++
+	}
+	return times
+}
+
+// byResource has the resources by what they are found by.
+func (r alterRequest) byResource() map[resource]alterResource {
+	by := make(map[resource]alterResource, len(r.resources))
+	for _, x := range r.resources {
+		by[x.resource()] = x
+	}
+	return by
+}
 
 // split takes the names of streams groups and the others apart.
 func (r alterResource) split() (here, there alterResource) {
