@@ -145,3 +145,75 @@ func TestADeletedLogIsNotMadeAnewOverTheLastCopy(t *testing.T) {
 		t.Error("the next start failed")
 	}
 }
+
+// A topic may take smaller batches than the client library makes by itself, or larger ones.
+func TestRestoreKeepsToTheBatchesOfTheTopic(t *testing.T) {
+	const n, metadataBytes = 100, 4000 // 400 kB in one partition
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(n, "in"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	dir, upstream := t.TempDir(), strings.Join(c.ListenAddrs(), ",")
+	serve := func(while func(d *dev), args ...string) {
+		t.Helper()
+		d := &dev{out: &text{}, err: &text{}}
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		ended := make(chan int, 1)
+		go func() {
+			ended <- run(ctx, append([]string{"serve", "--bootstrap-servers", upstream, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--data-dir", dir,
+				"--log-format", "text", "--set", "group.streams.initial.rebalance.delay.ms=0"}, args...), d.out, d.err)
+		}()
+		d.bootstrap = d.err.wait(t, `is ready bootstrap=(\S+)`, ended)[1]
+		while(d)
+		cancel()
+		if code := <-ended; code != 0 {
+			t.Fatalf("exit %d: %s", code, d.err)
+		}
+	}
+	serve(func(d *dev) {
+		m := newMember(t, d, "orders")
+		m.join(n)
+		r := kmsg.NewPtrOffsetCommitRequest()
+		r.Version, r.Group, r.MemberID, r.Generation = 9, m.group, "member-1", m.epoch
+		topic := kmsg.NewOffsetCommitRequestTopic()
+		topic.Topic = "in"
+		for i := range n {
+			p := kmsg.NewOffsetCommitRequestTopicPartition()
+			p.Partition, p.Offset, p.Metadata = int32(i), int64(i), kmsg.StringPtr(strings.Repeat("m", metadataBytes))
+			topic.Partitions = append(topic.Partitions, p)
+		}
+		r.Topics = append(r.Topics, topic)
+		resp, err := m.c.Exchange(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range resp.(*kmsg.OffsetCommitResponse).Topics[0].Partitions {
+			if p.ErrorCode != 0 {
+				t.Fatalf("commit of partition %d: error %d", p.Partition, p.ErrorCode)
+			}
+		}
+	}, "--log-partitions", "1")
+	serve(func(*dev) {}) // a start reads the log to its end; a stop does not wait for the last records
+
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	adm := kadm.NewClient(cl)
+	for _, batchBytes := range []string{"65536", "4000000"} {
+		if _, err := adm.DeleteTopic(t.Context(), "__streams_groups"); err != nil {
+			t.Fatal(err)
+		}
+		configs := map[string]*string{"cleanup.policy": kadm.StringPtr("compact"), "max.message.bytes": &batchBytes}
+		if _, err := adm.CreateTopic(t.Context(), 1, 1, configs, "__streams_groups"); err != nil {
+			t.Fatal(err)
+		}
+		var out text
+		if code := run(t.Context(), []string{"restore", "--bootstrap-servers", upstream, "--data-dir", dir}, &out, &out); code != 0 {
+			t.Errorf("batches of %s bytes: exit %d: %s", batchBytes, code, &out)
+		}
+	}
+}

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -23,6 +23,13 @@ type restoreCmd struct {
 	LogReplicationFactor int16         `name:"log-replication-factor" placeholder:"N" help:"Replicas of the log when it is created (3, at most the number of brokers)."`
 	Timeout              time.Duration `name:"timeout" default:"10m" help:"How long it may take in all."`
 }
+
+const (
+	// restoreBatchBytesMax bounds a batch where the topic has no bound to speak of: it is held in memory some times over.
+	restoreBatchBytesMax = 256 << 20
+	// restoreRequestBytes is the client library's own bound of a request, which only larger batches raise.
+	restoreRequestBytes = 100 << 20
+)
 
 // Run writes what the directory holds of a log that is gone into a new one. The records go there as they are, without a producer id and before any
 // ownership record: as long as nobody has claimed a partition, all that is in it counts (D4).
@@ -51,7 +58,7 @@ func (c *restoreCmd) Run(ctx context.Context, s *stdio) error {
 	if err := c.ends(ctx, log, map[int32]int64{}, "restore writes into an empty topic only"); err != nil {
 		return err
 	}
-	written, err := c.write(ctx, dir)
+	written, err := c.write(ctx, dir, log.Settings().BatchBytesMax)
 	if err != nil {
 		return err
 	}
@@ -81,9 +88,10 @@ func (c *restoreCmd) ends(ctx context.Context, log *eventlog.Kafka, written map[
 	return nil
 }
 
-// write produces all records and returns how many went into each partition.
-func (c *restoreCmd) write(ctx context.Context, dir projection.Config) (map[int32]int64, error) {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.BootstrapServers...), kgo.DisableIdempotentWrite(), kgo.RequiredAcks(kgo.AllISRAcks()),
+// write produces all records, in batches of at most batchBytesMax bytes, and returns how many went into each partition.
+func (c *restoreCmd) write(ctx context.Context, dir projection.Config, batchBytesMax int) (map[int32]int64, error) {
+	batch := int32(min(batchBytesMax, restoreBatchBytesMax))
+	cl, err := kgo.NewClient(kgo.ProducerBatchMaxBytes(batch), kgo.BrokerMaxWriteBytes(max(restoreRequestBytes, 2*batch)), kgo.SeedBrokers(c.BootstrapServers...), kgo.DisableIdempotentWrite(), kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.MaxProduceRequestsInflightPerBroker(1), // without idempotence the order is kept by this
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err != nil {
@@ -102,16 +110,19 @@ func (c *restoreCmd) write(ctx context.Context, dir projection.Config) (map[int3
 		cl.Produce(ctx, &kgo.Record{Topic: c.LogTopic, Partition: p, Key: raw.Key, Value: raw.Value}, func(_ *kgo.Record, err error) {
 			mu.Lock()
 			defer mu.Unlock()
-			failed = errors.Join(failed, err)
+			if failed == nil {
+				failed = err
+			}
 		})
 		mu.Lock()
 		defer mu.Unlock()
 		return failed
 	})
-	if err = errors.Join(err, cl.Flush(ctx)); err != nil {
-		return nil, err
-	}
+	flushed := cl.Flush(ctx)
 	mu.Lock()
 	defer mu.Unlock()
-	return written, failed
+	if err = cmp.Or(err, flushed, failed); err != nil {
+		return nil, fmt.Errorf("topic %s has a part of the groups only, delete it and try again: %w", c.LogTopic, err)
+	}
+	return written, nil
 }

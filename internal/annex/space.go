@@ -230,7 +230,8 @@ func (s *Space) use() (*opened, error) {
 	return nil, plugin.Transient(textGone, eventlog.ErrTopicGone)
 }
 
-func (s *Space) partition(group string) int32 { return eventlog.Partition(group, s.cfg.Partitions) }
+// Partition implements topic.Place.
+func (s *Space) Partition(group string) int32 { return eventlog.Partition(group, s.cfg.Partitions) }
 
 // Topic implements topic.Place.
 func (s *Space) Topic() string {
@@ -263,7 +264,7 @@ func (s *Space) Append(ctx context.Context, group string, records []topic.Record
 		s.backlog.Add(-size)
 		return plugin.Transient(textBusy, fmt.Errorf("more than %d bytes wait", s.cfg.BacklogBytesMax))
 	}
-	err = s.parts[s.partition(group)].write(ctx, o.annex, func(w eventlog.Writer, outcome func(error)) {
+	err = s.parts[s.Partition(group)].write(ctx, o.annex, func(w eventlog.Writer, outcome func(error)) {
 		w.Append(time.Now().UnixMilli(), raws, func(_ int64, err error) {
 			s.backlog.Add(-size)
 			outcome(err)
@@ -297,7 +298,7 @@ func (s *Space) Visible(ctx context.Context, group string) error {
 	if err != nil {
 		return err
 	}
-	return o.wait(ctx, s.partition(group))
+	return o.wait(ctx, s.Partition(group))
 }
 
 // Settle implements topic.Place.
@@ -307,7 +308,7 @@ func (s *Space) Settle(ctx context.Context, group string) error {
 		return err
 	}
 	written := make(chan error, 1)
-	if err := s.parts[s.partition(group)].write(ctx, o.annex, func(w eventlog.Writer, outcome func(error)) {
+	if err := s.parts[s.Partition(group)].write(ctx, o.annex, func(w eventlog.Writer, outcome func(error)) {
 		w.Barrier(func(_ int64, err error) {
 			outcome(err)
 			written <- err
@@ -323,7 +324,7 @@ func (s *Space) Settle(ctx context.Context, group string) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return o.wait(ctx, s.partition(group))
+	return o.wait(ctx, s.Partition(group))
 }
 
 // unread is the error of a read.
@@ -340,7 +341,7 @@ func (s *Space) Value(group string, key []byte) ([]byte, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	value, ok, err := o.store.Value(s.partition(group), key)
+	value, ok, err := o.store.Value(s.Partition(group), key)
 	return value, ok, unread(err)
 }
 
@@ -350,7 +351,7 @@ func (s *Space) Keys(group string, prefix []byte, f func(key []byte) bool) error
 	if err != nil {
 		return err
 	}
-	return unread(o.store.Keys(s.partition(group), prefix, nil, f))
+	return unread(o.store.Keys(s.Partition(group), prefix, nil, f))
 }
 
 // KeysOf implements topic.Place.

@@ -13,6 +13,8 @@ type Record struct{ Key, Value []byte }
 type Place interface {
 	// Topic is its name.
 	Topic() string
+	// Partition is the group's partition.
+	Partition(group string) int32
 	// ValueBytesMax is the size of the largest value that a record with a key of keyBytes can have, in bytes.
 	ValueBytesMax(keyBytes int) int
 	// Append queues records as one batch, under the claim with which this replica owns the group's partition, and returns when they are

@@ -2,7 +2,6 @@ package topic
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"streamkeeper/plugin"
@@ -56,8 +55,8 @@ func (p *Plugin) sweep(ctx context.Context, partition int32, groups Groups) (s S
 		if err := place.KeysOf(partition, after, func(key []byte) bool {
 			after = append(after[:0:0], key...)
 			read++
-			group, _, err := decodeKey(key)
-			if err == nil && (len(page) == 0 || page[len(page)-1] != group) { // those of a group are neighbours
+			group, ok := owned(place, partition, key)
+			if ok && (len(page) == 0 || page[len(page)-1] != group) { // those of a group are neighbours
 				page = append(page, group)
 			}
 			return read < sweepPage && ctx.Err() == nil
@@ -145,8 +144,8 @@ func (p *Plugin) Repair(ctx context.Context, partition int32) (repaired int, err
 		return 0, err
 	}
 	for _, key := range keys {
-		group, _, err := decodeKey(key)
-		if errors.Is(err, errForeignKey) {
+		group, ok := owned(place, partition, key)
+		if !ok {
 			continue // nobody reads it
 		}
 		if err := p.repair(ctx, place, group, key); err != nil {
@@ -155,6 +154,13 @@ func (p *Plugin) Repair(ctx context.Context, partition int32) (repaired int, err
 		repaired++
 	}
 	return repaired, nil
+}
+
+// owned returns the group of a key that this program wrote into that partition. Others write into the topic at the cluster itself: what is not a key
+// of ours, or one of a group of another partition, is nobody's. Its group's writer could not remove it.
+func owned(place Place, partition int32, key []byte) (group string, ok bool) {
+	group, _, err := decodeKey(key)
+	return group, err == nil && place.Partition(group) == partition
 }
 
 func (p *Plugin) repair(ctx context.Context, place Place, group string, key []byte) error {

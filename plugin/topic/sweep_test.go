@@ -22,15 +22,30 @@ type memoryPlace struct {
 	written []string // keys, in order
 	fail    error
 	voids   [][]byte
+	foreign string // a group of partition 1, which is not ours
 }
 
 func newPlace() *memoryPlace { return &memoryPlace{values: map[string][]byte{}} }
 
-func (m *memoryPlace) Topic() string                              { return "descriptions" }
-func (m *memoryPlace) ValueBytesMax(int) int                      { return 1 << 20 }
-func (m *memoryPlace) Visible(context.Context, string) error      { return m.fail }
-func (m *memoryPlace) Settle(context.Context, string) error       { return m.fail }
-func (m *memoryPlace) VoidsOf(_ int32, f func([]byte) bool) error { return m.each(m.voids, f) }
+func (m *memoryPlace) Partition(group string) int32 {
+	if group == m.foreign {
+		return 1
+	}
+	return 0
+}
+
+func (m *memoryPlace) Topic() string                                { return "descriptions" }
+func (m *memoryPlace) ValueBytesMax(int) int                        { return 1 << 20 }
+func (m *memoryPlace) Visible(context.Context, string) error        { return m.fail }
+func (m *memoryPlace) Settle(_ context.Context, group string) error { return m.write(group) }
+func (m *memoryPlace) VoidsOf(_ int32, f func([]byte) bool) error   { return m.each(m.voids, f) }
+func (m *memoryPlace) write(group string) error {
+	if m.Partition(group) != 0 {
+		return errors.New("the partition is not served here")
+	}
+	return m.fail
+}
+
 func (m *memoryPlace) each(keys [][]byte, f func([]byte) bool) error {
 	for _, k := range keys {
 		if !f(k) {
@@ -40,10 +55,10 @@ func (m *memoryPlace) each(keys [][]byte, f func([]byte) bool) error {
 	return m.fail
 }
 
-func (m *memoryPlace) Append(ctx context.Context, _ string, records []Record, done func(error)) error {
+func (m *memoryPlace) Append(ctx context.Context, group string, records []Record, done func(error)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := errors.Join(m.fail, ctx.Err()); err != nil {
+	if err := errors.Join(m.write(group), ctx.Err()); err != nil {
 		return err
 	}
 	for _, r := range records {
@@ -218,6 +233,24 @@ func TestRepairWritesTheRightValue(t *testing.T) {
 	want := []string{`{"v":1,"group":"g","epoch":0} true`, `{"v":1,"group":"g","epoch":1} false`}
 	if !slices.Equal(place.written, want) {
 		t.Errorf("written %q, want %q", place.written, want)
+	}
+}
+
+// Somebody writes keys of ours into a partition that is not their group's. They stop neither the sweep nor the repair of the others.
+func TestKeysInTheWrongPartition(t *testing.T) {
+	place := newPlace()
+	place.foreign = "elsewhere"
+	p := attached(place, Config{})
+	set(t, p, "gone", 0)
+	set(t, p, "kept", 0)
+	place.values[string(encodeKey("elsewhere", 0))] = []byte("whatever")
+	swept, err := p.Sweep(t.Context(), 0, &groups{has: map[string]bool{"kept": true}})
+	if err != nil || swept.Orphans != 1 || place.held() != "elsewhere@0 kept@0" {
+		t.Errorf("%+v, %v, held: %s", swept, err, place.held())
+	}
+	place.voids = [][]byte{encodeKey("elsewhere", 0), encodeKey("kept", 0)}
+	if n, err := p.Repair(t.Context(), 0); err != nil || n != 1 {
+		t.Errorf("repaired %d, %v", n, err)
 	}
 }
 
