@@ -172,7 +172,7 @@ wait:
 
 // Assigned, Revoked and Lost are the MembershipListener.
 func (h *Host) Assigned(ps []int32) {
-	h.log.Info("partitions assigned", "partitions", fmt.Sprint(ps))
+	h.log.Info("partitions assigned", "partitions", partitionRanges(ps))
 	for _, p := range ps { // before the loops hear of it, so that Pending never says "done" too early
 		if p >= 0 && int(p) < len(h.shards) {
 			h.shards[p].wantedNow.Store(true)
@@ -183,13 +183,13 @@ func (h *Host) Assigned(ps []int32) {
 
 // Revoked: the shards serve on until a successor claims or the lease ends (D5).
 func (h *Host) Revoked(ps []int32) {
-	h.log.Info("partitions revoked", "partitions", fmt.Sprint(ps))
+	h.log.Info("partitions revoked", "partitions", partitionRanges(ps))
 	h.each(ps, func(s *Shard) { s.want(false) })
 }
 
 // Lost: the group went on without this replica; nothing may be answered from memory any more.
 func (h *Host) Lost(ps []int32) {
-	h.log.Warn("partitions lost", "partitions", fmt.Sprint(ps))
+	h.log.Warn("partitions lost", "partitions", partitionRanges(ps))
 	h.each(ps, func(s *Shard) { s.lose() })
 }
 

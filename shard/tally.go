@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -44,6 +45,26 @@ func (t *tally) tell(k tallyKey) {
 	ps := t.by[k]
 	delete(t.by, k)
 	t.mu.Unlock()
-	slices.Sort(ps)
-	t.log.Log(context.Background(), k.level, k.msg, "shards", len(ps), "partitions", fmt.Sprint(ps))
+	t.log.Log(context.Background(), k.level, k.msg, "shards", len(ps), "partitions", partitionRanges(ps))
+}
+
+// partitionRanges are partitions for a log line, ascending, runs of them as their ends: "0-49", or "0 3-5 7".
+func partitionRanges(ps []int32) string {
+	ps = slices.Compact(slices.Sorted(slices.Values(ps)))
+	var b strings.Builder
+	for from := 0; from < len(ps); {
+		to := from
+		for to+1 < len(ps) && ps[to+1] == ps[to]+1 {
+			to++
+		}
+		if from > 0 {
+			b.WriteByte(' ')
+		}
+		fmt.Fprint(&b, ps[from])
+		if to > from {
+			fmt.Fprintf(&b, "-%d", ps[to])
+		}
+		from = to + 1
+	}
+	return b.String()
 }

@@ -43,7 +43,7 @@ func TestDescribeSaysWhy(t *testing.T) {
 	got := must(t, d, "describe", "orders")
 	for _, want := range []string{
 		"Why NotReady:\n  - Source topics in are missing. Make them, or correct the application; the group goes on by itself.\n",
-		"\nThis coordinator keeps no topology descriptions. Start all replicas with a --plugin.\n",
+		"\nThis coordinator keeps no topology descriptions. Start all replicas without --plugin none.\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("describe lacks %q:\n%s", want, got)

@@ -19,7 +19,7 @@ func (c *Coordinator) explainDescription(d *described, got *plugin.GetResult) {
 	e.TopologyEpoch, e.StoredEpoch, e.FailedEpoch = epoch, d.Stored, d.Failed
 	if c.descriptions == nil {
 		e.Cause, e.Text = explain.NoPlugin, "This coordinator keeps no topology descriptions."
-		e.Todo = "Start all replicas with a --plugin."
+		e.Todo = "Start all replicas without --plugin none."
 		return
 	}
 	e.Plugin = c.descriptions.plugin.Name()

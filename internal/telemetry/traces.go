@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -63,7 +64,7 @@ func StartTraces(ctx context.Context, log *slog.Logger, attributes ...attribute.
 	if err != nil {
 		log.Warn("the description of this process in traces is not complete", "err", err)
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces are not delivered", "err", err) }))
+	otel.SetErrorHandler(&undelivered{log: log, now: time.Now})
 	p := sdktrace.NewTracerProvider(sdktrace.WithBatcher(validText{e}), sdktrace.WithResource(res))
 	if where == "" {
 		where = "localhost"
