@@ -100,6 +100,12 @@ func runTopics(t *testing.T, s *offsetShard, q *question, f func(*Topics)) {
 	})
 }
 
+// pass lets time pass, and what is due then happen.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func TestOffsetsOfATopicThatIsToldOfGoAtOnceWithItsReaders(t *testing.T) {
 	s := &offsetShard{
 		offsets:    map[string][]offsets.TopicRef{"reads": {ref("in", 1), ref("other", 2)}, "stored": {ref("in", 1)}},
@@ -109,7 +115,7 @@ func TestOffsetsOfATopicThatIsToldOfGoAtOnceWithItsReaders(t *testing.T) {
 	runTopics(t, s, q, func(topics *Topics) {
 		asked := time.Now()
 		topics.Deleted("in")
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		if want := [][]offsets.TopicRef{{ref("in", 1)}}; !reflect.DeepEqual(q.asked, want) {
 			t.Errorf("asked %v, want %v", q.asked, want)
 		}
@@ -121,7 +127,7 @@ func TestOffsetsOfATopicThatIsToldOfGoAtOnceWithItsReaders(t *testing.T) {
 			t.Errorf("commits before %v are taken for the deleted topic's, want those before the question at %v", s.before, asked)
 		}
 		// The group that merely has an offset is found by the sweep of everything.
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		if len(s.offsets["stored"]) != 0 || topics.Removed() != 2 {
 			t.Errorf("left %v, removed %d", s.offsets, topics.Removed())
 		}
@@ -135,14 +141,14 @@ func TestNothingGoesWithoutCertainty(t *testing.T) {
 	q := &question{err: errors.New("the cluster is away")}
 	runTopics(t, s, q, func(topics *Topics) {
 		topics.Deleted("in")
-		time.Sleep(deletedRetry + time.Second)
+		pass(deletedRetry + time.Second)
 		if len(s.calls) != 0 || len(q.asked) != 2 {
 			t.Errorf("groups %v judged after %d questions, want none after 2", s.calls, len(q.asked))
 		}
 		q.mu.Lock()
 		q.err = nil // it answers, and has the topic
 		q.mu.Unlock()
-		time.Sleep(3 * time.Hour)
+		pass(3 * time.Hour)
 		if len(s.calls) != 0 || len(s.offsets["g"]) != 1 {
 			t.Errorf("groups %v judged, left %v", s.calls, s.offsets)
 		}
@@ -161,7 +167,7 @@ func TestManyOffsetsGoInParts(t *testing.T) {
 	}
 	s := &offsetShard{offsets: map[string][]offsets.TopicRef{"g": all}, batch: 3}
 	runTopics(t, s, &question{gone: gone}, func(topics *Topics) {
-		time.Sleep(2 * time.Hour)
+		pass(2 * time.Hour)
 		if len(s.offsets["g"]) != 0 || topics.Removed() != 10 || len(s.calls) != 5 {
 			t.Errorf("left %v, removed %d in %d calls, want nothing, 10, 5", s.offsets, topics.Removed(), len(s.calls))
 		}
@@ -174,11 +180,11 @@ func TestAFailedJudgementIsTriedAgain(t *testing.T) {
 	}
 	runTopics(t, s, &question{gone: map[offsets.TopicRef]bool{ref("in", 1): true}}, func(topics *Topics) {
 		topics.Deleted("in")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		s.mu.Lock()
 		s.fail = nil
 		s.mu.Unlock()
-		time.Sleep(deletedRetry)
+		pass(deletedRetry)
 		if len(s.offsets["g"]) != 0 || topics.Removed() != 1 {
 			t.Errorf("left %v, removed %d", s.offsets, topics.Removed())
 		}
