@@ -67,6 +67,9 @@ func readSource(s string) (Source, error) {
 	return Source{Topic: parts[0], Partition: int32(p), Offset: offset}, err
 }
 
+// OutOfOrder is what a Breach says of the third rule of CheckTenures.
+const OutOfOrder = "made of an earlier record than the one before"
+
 // Breach is a sign that a task was owned twice at a time, or that its owner did what no owner does.
 type Breach struct {
 	Task  string
@@ -184,7 +187,7 @@ func disordered(task string, records []Seen) (found []Breach) {
 		key := stream{s.Partition, s.Tenure, s.Source.Topic, s.Source.Partition}
 		if before, ok := last[key]; ok && s.Source.Offset < before.Source.Offset && !told[key] {
 			told[key] = true
-			found = append(found, Breach{Task: task, Late: s, After: before, What: "made of an earlier record than the one before"})
+			found = append(found, Breach{Task: task, Late: s, After: before, What: OutOfOrder})
 		}
 		last[key] = s
 	}

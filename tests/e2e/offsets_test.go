@@ -64,6 +64,7 @@ func at(lines []string, i int) string {
 // offsetsStory tells what each call printed, and which offsets there were after those that change some.
 func offsetsStory(t *testing.T, p *place) (told []string) {
 	const group, in, other, unread, internal = "reset", "reset-in", "reset-other", "reset-unread", "reset-by-repartition"
+	t.Cleanup(func() { (&cast{place: p}).deleteGroups(t) }) // a shared cluster is left without groups
 	for topic, partitions := range map[string]int32{in: 3, other: 1, unread: 1} {
 		forEver := "-1" // the records below are old
 		if _, err := kafkatest.Admin(t, p.direct).CreateTopic(t.Context(), partitions, 1, map[string]*string{"retention.ms": &forEver}, topic); err != nil {
