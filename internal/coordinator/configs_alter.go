@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -24,6 +25,8 @@ const (
 	alterPause = 200 * time.Millisecond
 	// defaultGroupText is what Kafka 4.4 says of a GROUP resource without a name when it is altered.
 	defaultGroupText = "Default group resources are not allowed."
+	// oddGroupText: Kafka would have made another id of it.
+	oddGroupText = "The group id is no valid UTF-8."
 )
 
 // alteration is one change of one group's configuration.
@@ -120,6 +123,9 @@ func (c *Coordinator) AlterConfigs(ctx context.Context, who Caller, r *kmsg.Alte
 func (c *Coordinator) alterConfig(ctx context.Context, who Caller, a alteration) failure {
 	if a.group == "" {
 		return failure{Code: codeInvalidRequest, Message: defaultGroupText}
+	}
+	if !utf8.ValidString(a.group) { // no group can have such an id, and Java's clients could not name what they list
+		return failure{Code: codeInvalidRequest, Message: oddGroupText}
 	}
 	if fromReplica(who) { // which looks at its log again, and tries again
 		f, _ := c.alterHere(ctx, a)

@@ -122,8 +122,8 @@ func TestAlterHere(t *testing.T) {
 	w := newWorld(t)
 	w.shards.err["lost2"] = errors.New("odd")
 	got := outcomes(w.IncrementalAlterConfigs(t.Context(), Caller{}, setRequest([3]string{"g1", "streams.num.standby.replicas", "1"},
-		[3]string{"g2", "streams.num.standby.replicas", "9"}, [3]string{"", "streams.num.standby.replicas", "1"}, [3]string{"lost2", "streams.num.standby.replicas", "1"})))
-	want := []string{"g1 0 null", "g2 40 streams.num.standby.replicas must be less than or equal to 2", " 42 Default group resources are not allowed.", "lost2 -1 null"}
+		[3]string{"g2", "streams.num.standby.replicas", "9"}, [3]string{"", "streams.num.standby.replicas", "1"}, [3]string{"a\xff1", "streams.num.standby.replicas", "1"}, [3]string{"lost2", "streams.num.standby.replicas", "1"})))
+	want := []string{"g1 0 null", "g2 40 streams.num.standby.replicas must be less than or equal to 2", " 42 Default group resources are not allowed.", "a\xff1 42 The group id is no valid UTF-8.", "lost2 -1 null"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
