@@ -38,6 +38,8 @@ type Service interface {
 	// Node is this replica's own node; Nodes are all replicas seen within the last day, this one included, ascending by id.
 	Node() Node
 	Nodes() []Node
+	// Owners are the ids of the nodes that own a shard, as far as this replica has read the log.
+	Owners() map[int32]bool
 	// LogTopic is the name of the record log: clients may read it, never write it, delete it or alter it.
 	LogTopic() string
 	// DescriptionTopic is the name of the topic with topology descriptions, of which the same holds; "" where there is none.

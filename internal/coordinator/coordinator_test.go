@@ -337,6 +337,18 @@ func TestNodesAreThoseOfTheLastDayAndOurselves(t *testing.T) {
 	}
 }
 
+func TestOwnersAreThoseOfUnreleasedShards(t *testing.T) {
+	w := newWorld(t)
+	w.shards.owners[2] = owner(1000002, "other:9292", w.now)
+	w.shards.owners[3] = owner(1000002, "other:9292", w.now)
+	released := owner(1000003, "gone:9292", w.now)
+	released.Released = true
+	w.shards.owners[4] = released
+	if got := w.Owners(); !reflect.DeepEqual(got, map[int32]bool{1000002: true}) {
+		t.Errorf("owners %v", got)
+	}
+}
+
 func (s *fakeShards) Partitions() int32           { return 10 }
 func (s *fakeShards) Groups() *groupconfig.Broker { return groupconfig.Default() }
 func (s *fakeShards) AlterConfig(ctx context.Context, group string, validateOnly bool, alter func(*groupconfig.Broker, map[string]string) (map[string]string, *streams.Error)) error {

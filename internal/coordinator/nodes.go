@@ -61,6 +61,17 @@ func (c *Coordinator) Nodes() []Node {
 	return nodes
 }
 
+// Owners are the ids of the nodes that own a shard by the newest ownership records that this replica has read.
+func (c *Coordinator) Owners() map[int32]bool {
+	owners := map[int32]bool{}
+	for p := range c.shards.Partitions() {
+		if o, ok := c.shards.Owner(p); ok && !o.Released {
+			owners[o.NodeID] = true
+		}
+	}
+	return owners
+}
+
 // ownerNode is the node that owns a partition, ok false where nobody does.
 func (c *Coordinator) ownerNode(p int32) (Node, bool) {
 	if c.shards.Owns(p) {

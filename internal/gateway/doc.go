@@ -25,6 +25,7 @@
 //	api_versions.go  18: the cluster's versions merged with ours
 //	remembered.go    what a broker said of its APIs, for while it is away
 //	rewrite.go       3, 10, 55, 60, 75, 79 and Produce: addresses of nodes
+//	idle_nodes.go    replicas without a shard, hidden from clients that list groups
 //	walk.go          walking through a frame that passes
 //	walk_fetch.go    1 and 78: addresses behind records, blanked in place
 //	walk_produce.go  0: writes to the log topic, blanked in place

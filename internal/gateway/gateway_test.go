@@ -51,6 +51,7 @@ type service struct {
 	// heartbeat, where set, answers heartbeats.
 	heartbeat func(context.Context, *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse
 	nodes     []coordinator.Node
+	idle      map[int32]bool // nodes that own no shard
 	// describes says that topology descriptions are kept; pushes are those that came.
 	describes bool
 	pushes    []*kmsg.StreamsGroupTopologyDescriptionUpdateRequest
@@ -72,8 +73,15 @@ func (s *service) Node() coordinator.Node {
 	return coordinator.Node{ID: testNode, Host: "wrong.example", Port: 1}
 }
 func (s *service) Nodes() []coordinator.Node { return append([]coordinator.Node{s.Node()}, s.nodes...) }
-func (s *service) LogTopic() string          { return logTopic }
-func (s *service) DescriptionTopic() string  { return descriptionTopic }
+func (s *service) Owners() map[int32]bool {
+	owners := map[int32]bool{testNode: true}
+	for _, n := range s.nodes {
+		owners[n.ID] = !s.idle[n.ID]
+	}
+	return owners
+}
+func (s *service) LogTopic() string         { return logTopic }
+func (s *service) DescriptionTopic() string { return descriptionTopic }
 
 func (s *service) Descriptions() bool { return s.describes }
 

@@ -163,6 +163,9 @@ func (c *conn) passDecoded(s *slot) error {
 	if s.rewrite != nil {
 		s.rewrite(c.g, resp)
 	}
+	if m, ok := resp.(*kmsg.MetadataResponse); ok && asksEveryNode(s.header.ClientID) {
+		leaveOutIdle(c.g, m)
+	}
 	if s.merge != nil {
 		local, err := c.localAnswer(s)
 		if err != nil {
