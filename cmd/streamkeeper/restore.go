@@ -55,7 +55,7 @@ func (c *restoreCmd) Run(ctx context.Context, s *stdio) error {
 	if log.Identity().TopicID == held.TopicID && held.TopicID != [16]byte{} {
 		return fmt.Errorf("topic %s is the log that %s was made of: there is nothing to restore", c.LogTopic, dir.Dir)
 	}
-	if err := c.ends(ctx, log, map[int32]int64{}, "restore writes into an empty topic only"); err != nil {
+	if err := c.ends(ctx, log, map[int32]int64{}, "restore writes into an empty topic only; after one that was interrupted, delete the topic and try again"); err != nil {
 		return err
 	}
 	written, err := c.write(ctx, dir, log.Settings().BatchBytesMax)
