@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,7 +160,11 @@ func (m *KafkaMembership) probe(ctx context.Context, patience time.Duration, loo
 		case err != nil:
 			if time.Since(complained) > complainPause {
 				complained = time.Now()
-				m.log.Warn("can't look at the ownership group yet", "err", err)
+				level := slog.LevelWarn
+				if errors.Is(err, kerr.CoordinatorNotAvailable) {
+					level = slog.LevelInfo // a new cluster makes its own topic of groups for the first one that asks
+				}
+				m.log.Log(ctx, level, "can't look at the ownership group yet", "err", err)
 			}
 			deadline = time.Now().Add(patience) // nobody was seen to outlast anything
 		case other == nil:

@@ -172,7 +172,7 @@ func (s *Shard) rebalanced(g *group, outcome string, err error) {
 	r.span.End()
 	if s.log.Enabled(context.Background(), slog.LevelInfo) && err == nil {
 		s.log.Info("rebalance ended", "group", g.ID(), "outcome", outcome, "epoch", g.Epoch(), "epochs", r.epochs, "members", g.Members(),
-			"waited_for", fmt.Sprint(waited), "duration", took.Round(time.Millisecond))
+			"waited_for", waited, "duration", took.Round(time.Millisecond))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -169,7 +170,7 @@ func TestARebalanceIsASpan(t *testing.T) {
 		if l := logged["group epoch"]; l["because"] != "member b joined" || l["epoch"] != 3.0 || l["state"] != "Reconciling" {
 			t.Errorf("line %v", l)
 		}
-		if l := logged["rebalance ended"]; l["outcome"] != "stable" || l["epoch"] != 3.0 || l["waited_for"] != "[a b]" {
+		if l := logged["rebalance ended"]; l["outcome"] != "stable" || l["epoch"] != 3.0 || fmt.Sprint(l["waited_for"]) != "[a b]" {
 			t.Errorf("line %v", l)
 		}
 	})

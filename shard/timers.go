@@ -133,7 +133,11 @@ func (s *Shard) expire(tm *timer, now time.Time) {
 	}
 	if len(eff.records) > 0 {
 		s.host.stats.timersFired.Add(1)
-		s.log.Info("timer expired", "group", g.ID(), "member", tm.t.Key.Member, "timer", timerName(tm.t.Key.Kind))
+		attributes := []any{"group", g.ID(), "timer", timerName(tm.t.Key.Kind)}
+		if member := tm.t.Key.Member; member != "" { // some timers are the group's
+			attributes = append(attributes, "member", member)
+		}
+		s.log.Info("timer expired", attributes...)
 	}
 	s.finish(t, eff, context.Background(), func() {}, func(error) {})
 }

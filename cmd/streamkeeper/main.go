@@ -25,7 +25,8 @@ import (
 
 // cli is the command line. Every flag can also be given in the file of --config, or in the environment.
 type cli struct {
-	Config kong.ConfigFlag `name:"config" placeholder:"FILE" help:"YAML file with the names of flags as keys."`
+	Config      kong.ConfigFlag  `name:"config" placeholder:"FILE" help:"YAML file with the names of flags as keys."`
+	VersionFlag kong.VersionFlag `name:"version" help:"Print the version."`
 
 	Serve    serveCmd    `cmd:"" help:"One replica in front of a cluster."`
 	Dev      devCmd      `cmd:"" help:"The same with an embedded log on local disk: nothing else to install."`
@@ -56,7 +57,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	exited := -1
 	parser, err := kong.New(&cli{}, kong.Name("streamkeeper"),
 		kong.Description("The Kafka Streams group coordinator (KIP-1071) as a service in front of any Kafka-compatible cluster."),
-		kong.Configuration(config.Load), kong.DefaultEnvars(config.EnvPrefix),
+		kong.Configuration(config.Load), kong.DefaultEnvars(config.EnvPrefix), kong.Vars{"version": versionLine()},
 		kong.Writers(stdout, stderr), kong.Exit(func(code int) { exited = code }),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(&stdio{out: stdout, err: stderr}))
 	if err != nil {

@@ -362,6 +362,7 @@ func TestUsageErrors(t *testing.T) {
 		{"list --bootstrap-servers 127.0.0.1:1 --timeout 300ms", exitFailure, "127.0.0.1:1"},
 		{"--help", 0, ""},
 		{"version", 0, ""},
+		{"--version", 0, ""},
 	} {
 		var out, err text
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

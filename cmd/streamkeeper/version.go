@@ -9,8 +9,12 @@ import (
 type versionCmd struct{}
 
 func (versionCmd) Run(s *stdio) error {
-	_, err := fmt.Fprintf(s.out, "streamkeeper %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintln(s.out, versionLine())
 	return err
+}
+
+func versionLine() string {
+	return fmt.Sprintf("streamkeeper %s (%s, %s/%s)", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // version is the module version, or the commit that the binary was built from.
