@@ -33,6 +33,7 @@ var arrows = []struct {
 	{"internal/admin", []string{"internal/inspect", "client/..."}},                // what the commands ask a cluster
 	{"internal/embedded", []string{"internal/inspect"}},                           // the log of dev
 	{"internal/kafkatest", nil},
+	{"internal/history", []string{"eventlog"}}, // judges histories, for tests
 	{"tests/...", []string{"..."}},
 	{"cmd/...", []string{"..."}},
 }
