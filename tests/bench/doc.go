@@ -13,6 +13,7 @@
 //
 //	bench_test.go    the rounds: which system, which phases
 //	target_test.go   the two systems
+//	fill_test.go     a log with very many groups, written at the speed of the log; both systems take it for their own
 //	load_test.go     the load: groups, connections, phases
 //	storm_test.go    one large group whose members all join at once, and its neighbours
 //	assignor_test.go the sticky assignor beside Kafka's class, in the same run

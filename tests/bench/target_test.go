@@ -31,6 +31,8 @@ type target struct {
 	broker  string // address for produce requests
 	pids    func() map[string]int
 	restart func(kill bool) // ends the process with the coordinator and starts it again
+	// fill writes groups into the log, beside the coordinator, which has loaded them (or is about to) when it returns.
+	fill func(t *testing.T, b bulk) samples
 }
 
 func kafkaTarget(t *testing.T) *target {
@@ -45,6 +47,13 @@ func kafkaTarget(t *testing.T) *target {
 				c.Stop(1)
 			}
 			c.Restart(1)
+		},
+		fill: func(t *testing.T, b bulk) samples {
+			sample := takeSamples(t, c.Addr(1), c.Addr(1), kafkaLog)
+			fillKafka(t, c.Addr(1), sample, b)
+			c.Stop(1)
+			c.Restart(1)
+			return sample
 		},
 	}
 }
@@ -64,6 +73,13 @@ func keeperTarget(t *testing.T) *target {
 				k.Stop()
 			}
 			k.Restart()
+		},
+		fill: func(t *testing.T, b bulk) samples {
+			sample := takeSamples(t, k.Bootstrap(), c.Addr(1), keeperLog)
+			k.Stop()
+			fillKeeper(t, c.Addr(1), sample, b)
+			k.Restart()
+			return sample
 		},
 	}
 }
