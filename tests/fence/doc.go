@@ -1,0 +1,24 @@
+// Package fence stops the owner of a shard, a real process, with SIGSTOP at each step of what it does to the log on a real cluster, lets
+// another replica take over, delivers late what was under way, and wakes it up: nothing of the former owner counts, and nobody is told
+// anything that is not so (design D3, D4).
+//
+// Each replica reaches the cluster through a relay that knows the protocol: it holds back the one request, or the one answer, at which the
+// process is to stop. Clients note what they asked and were told (internal/history); in the end that is compared with itself and with the log.
+//
+// With -full (make fence) all steps are played on all versions of Kafka, and what takes longer: a transactional id that expires, so that the
+// cluster can't refuse the former owner and readers have to.
+//
+// That the checks can fail is shown by relays that break the fence: one takes producer ids out of what it passes on, so that the cluster
+// accepts late writes; and in internal/history, with made histories.
+//
+// File map:
+//
+//	relay_test.go     between a replica and the cluster
+//	match_test.go     which frame is meant
+//	world_test.go     a cluster, two replicas, who owns what
+//	client_test.go    a client that asks one replica and takes note
+//	steps_test.go     the steps, and what is done at each
+//	lies_test.go      a replica that is told that it is still a member of the ownership group
+//	expired_test.go   transactional ids that expire
+//	sabotage_test.go  a broken fence is found
+package fence
