@@ -60,6 +60,10 @@ sim: ## SEEDS new random histories of replicas, clients and faults (3000); a fai
 differential: java fetch ## CHECKS random histories beside Kafka's own coordinator classes (3000); a failure is shrunk and kept for -rapid.failfile
 	cd tests/differential && $(GO) test -count=1 -timeout 60m -run '^TestRandom' -args -rapid.checks $(CHECKS) -rapid.shrinktime 2m
 
+.PHONY: fence
+fence: java fetch ## the owner of a shard stopped at each step, on all versions of Kafka (about 5 minutes)
+	$(GO) test -count=1 -v -timeout 30m ./tests/fence -args -full
+
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZ_TIME (20s)
 	@set -e; for pkg in $(ALL_PACKAGES); do \

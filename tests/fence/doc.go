@@ -18,7 +18,6 @@
 //	world_test.go     a cluster, two replicas, who owns what
 //	client_test.go    a client that asks one replica and takes note
 //	steps_test.go     the steps, and what is done at each
-//	lies_test.go      a replica that is told that it is still a member of the ownership group
+//	lies_test.go      a replica that is told that it still owns; and a broken fence, which is found
 //	expired_test.go   transactional ids that expire
-//	sabotage_test.go  a broken fence is found
 package fence

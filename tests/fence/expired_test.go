@@ -1,0 +1,110 @@
+package fence
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/internal/kafkatest"
+)
+
+// expiring is a broker that forgets transactional ids after ten seconds without a use; replicas then renew their claims every two and a half.
+func expiring(version string) kafkatest.Options {
+	o := options(version)
+	o.Properties["transactional.id.expiration.ms"] = "10000"
+	o.Properties["transaction.remove.expired.transaction.cleanup.interval.ms"] = "500"
+	return o
+}
+
+// TestTheClusterForgetsTheTransactionalID: then the successor has another producer id, and the cluster takes what the former owner had under way. Nobody counts
+// it, and the successor repairs what compaction would otherwise believe.
+func TestTheClusterForgetsTheTransactionalID(t *testing.T) {
+	versions := []string{kafkatest.V44}
+	if *full {
+		versions = append(versions, kafkatest.V391)
+	}
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			w := newWorld(t, expiring(version))
+			first := w.owner(0)
+			former, next := w.nodes[first.NodeID], w.nodes[nodeOne+nodeTwo-first.NodeID]
+			group := w.group(0)
+			var epoch int32
+			w.until("join", func() (err error) { epoch, err = former.beat(group, "m", 0); return err })
+			w.until("commit", func() error { return former.commit(group, "m", epoch, 1) })
+			next.Stop() // or it would keep the id alive
+			before := w.owner(0)
+			h := former.relay.hold(produce(asked, 0, commitOf(group, lateOffset)))
+			late := make(chan error, 1)
+			go func() { late <- former.commit(group, "m", epoch, lateOffset) }()
+			<-h.caught
+			former.Pause()
+			w.waitForgotten(fmt.Sprintf("%s-0", w.topic))
+
+			next.Start()
+			w.waitOwner(0, next.node, before.From)
+			if now := w.owner(0); now.ProducerID == before.ProducerID {
+				t.Fatalf("the successor has the same producer id %d: nothing is tested", now.ProducerID)
+			}
+			w.useNext(next, group, "m2", nextOffset)
+			former.relay.drop(h) // the cluster takes it
+			w.waitVoid()
+			w.useNext(next, group, "m3", nextOffset+1)
+			former.Resume()
+			w.askWoken(former, group)
+			if err := <-late; err == nil {
+				t.Error("the former owner acknowledges what does not count")
+			}
+			w.askWoken(former, group)
+			w.useNext(next, group, "m4", lastOffset)
+			w.ready()
+			j := w.judge(0)
+			void := j.Void()
+			if len(void) == 0 {
+				t.Fatal("nothing was void: nothing was tested")
+			}
+			for _, v := range void {
+				repaired := false
+				for _, s := range j.Records[v.Partition] {
+					repaired = repaired || s.Record.Key == v.Record.Key && !s.Void && s.Offset > v.Offset
+				}
+				if !repaired {
+					t.Errorf("%v was never repaired: compaction would keep it", v)
+				}
+			}
+		})
+	}
+}
+
+// waitForgotten waits until the cluster has forgotten a transactional id.
+func (w *world) waitForgotten(id string) {
+	w.t.Helper()
+	adm := kafkatest.Admin(w.t, w.cluster.Bootstrap())
+	kafkatest.Eventually(w.t, patience, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		listed, err := adm.ListTransactions(ctx, nil, nil)
+		if err != nil {
+			return err
+		}
+		if txn, ok := listed[id]; ok {
+			return fmt.Errorf("the cluster still knows %s: %+v", id, txn)
+		}
+		return nil
+	})
+}
+
+// waitVoid waits until a commit that does not count is in the log.
+func (w *world) waitVoid() {
+	w.t.Helper()
+	kafkatest.Eventually(w.t, patience, func() error {
+		j, _ := w.log().Judge()
+		for _, v := range j.Void() {
+			if v.Record.Key.Type == eventlog.TypeOffsetCommit {
+				return nil
+			}
+		}
+		return fmt.Errorf("the late write is not in the log")
+	})
+}
