@@ -66,17 +66,36 @@ const (
 	fillBacklogMax = 4 << 20
 )
 
-// takeSamples has the coordinator at address write the two groups into logTopic, and reads them from there. The source topic must exist.
-func takeSamples(t *testing.T, address, broker, logTopic string) samples {
+// takeSamples has the coordinators at the addresses write the two groups into logTopic, and reads them from there. The source topic must exist.
+func takeSamples(t *testing.T, addrs []string, broker, logTopic string) samples {
 	t.Helper()
 	const active, idle = "sample-active", "sample-idle"
+	l := newLanes(1, requestTimeout)
+	defer l.close()
+	f := &fleet{addrs: addrs}
 	groups := []*group{{id: active, member: "sample-member-active"}, {id: idle, member: "sample-member-idle"}}
-	for _, do := range []func(*group, context.Context, *wire.Client) error{(*group).join, (*group).settle, (*group).commit} {
-		untilAnswered(t, address, groups, do)
+	all := func(do func(*group, context.Context, *wire.Client) error) {
+		t.Helper()
+		for _, g := range groups {
+			c := newCaller(g, 0, f, l)
+			kafkatest.Eventually(t, 90*time.Second, func() error {
+				ok, err := c.try(t.Context(), do)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !ok {
+					return fmt.Errorf("%v", c.failures)
+				}
+				return nil
+			})
+		}
 	}
+	all((*group).join)
+	all((*group).settle)
+	all((*group).commit)
 	s := samples{epoch: groups[0].epoch}
 	s.active, _ = readGroup(t, broker, logTopic, active)
-	untilAnswered(t, address, groups, (*group).leave)
+	all((*group).leave)
 	s.idle, s.owners = readGroup(t, broker, logTopic, idle)
 	for what, recs := range map[string][]eventlog.Record{"with": s.active, "without": s.idle} {
 		types := map[eventlog.Type]bool{}
@@ -337,8 +356,13 @@ func fillKafka(t *testing.T, broker string, s samples, b bulk) {
 	}
 }
 
-// fetch reads the committed offsets of a group, which must be there.
+// fetch reads a committed offset of a group, which must be there.
 func (g *group) fetch(ctx context.Context, c *wire.Client) error {
+	_, err := g.fetched(ctx, c)
+	return err
+}
+
+func (g *group) fetched(ctx context.Context, c *wire.Client) (int64, error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.SetVersion(8)
 	rg := kmsg.NewOffsetFetchRequestGroup()
@@ -349,41 +373,21 @@ func (g *group) fetch(ctx context.Context, c *wire.Client) error {
 	req.Groups = append(req.Groups, rg)
 	kresp, err := c.Exchange(ctx, req)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	got := kresp.(*kmsg.OffsetFetchResponse).Groups[0]
 	if err := kerr.ErrorForCode(got.ErrorCode); err != nil {
-		return err
+		return 0, err
 	}
 	part := got.Topics[0].Partitions[0]
 	if err := kerr.ErrorForCode(part.ErrorCode); err != nil {
-		return err
+		return 0, err
 	}
 	if part.Offset < 0 {
-		return fmt.Errorf("%w: group %s, OffsetFetch says %d", errNoOffset, g.id, part.Offset)
+		return 0, fmt.Errorf("%w: group %s, OffsetFetch says %d", errNoOffset, g.id, part.Offset)
 	}
-	return nil
+	return part.Offset, nil
 }
 
 // errNoOffset: a committed offset was not there. No repeat makes that good.
 var errNoOffset = errors.New("a committed offset is lost")
-
-// TestFill shows that both coordinators take a filled log for their own: members go on with their epochs, offsets are there.
-func TestFill(t *testing.T) {
-	b := bulk{prefix: "fill", groups: 2000, active: 500, offsets: 5}
-	for _, s := range []*target{kafkaTarget(t), keeperTarget(t)} {
-		kafkatest.CreateTopics(t, s.broker, 5, topic)
-		began := time.Now()
-		sample := s.fill(t, b)
-		t.Logf("%s: sampled, filled and started again in %s", s.name, time.Since(began).Round(time.Millisecond))
-		untilAnswered(t, s.groups, []*group{b.group(0, sample)}, (*group).beat)
-		awaitCoordinator(t, s.groups)
-		var all, active []*group
-		for i := range b.groups {
-			all = append(all, b.group(i, sample))
-		}
-		active = all[:b.active]
-		phase(t, s.groups, 8, active, 0, (*group).beat)
-		phase(t, s.groups, 8, all, 0, (*group).fetch)
-	}
-}

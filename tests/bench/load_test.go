@@ -22,6 +22,8 @@ const (
 	topic      = "bench-in"
 	plainTopic = "bench-plain"
 	partitions = 4
+	// sampleOffset is what every commit says.
+	sampleOffset = 1000
 )
 
 // requestTimeout ends a measurement that hangs.
@@ -100,7 +102,7 @@ func (g *group) commit(ctx context.Context, c *wire.Client) error {
 	metadata := "AgAAAaIo/GFS" // as long as what Kafka Streams puts there
 	for p := range int32(partitions) {
 		part := kmsg.NewOffsetCommitRequestTopicPartition()
-		part.Partition, part.Offset, part.Metadata = p, 1000, &metadata
+		part.Partition, part.Offset, part.Metadata = p, sampleOffset, &metadata
 		t.Partitions = append(t.Partitions, part)
 	}
 	req.Topics = append(req.Topics, t)

@@ -49,7 +49,7 @@ func kafkaTarget(t *testing.T) *target {
 			c.Restart(1)
 		},
 		fill: func(t *testing.T, b bulk) samples {
-			sample := takeSamples(t, c.Addr(1), c.Addr(1), kafkaLog)
+			sample := takeSamples(t, []string{c.Addr(1)}, c.Addr(1), kafkaLog)
 			fillKafka(t, c.Addr(1), sample, b)
 			c.Stop(1)
 			c.Restart(1)
@@ -75,7 +75,7 @@ func keeperTarget(t *testing.T) *target {
 			k.Restart()
 		},
 		fill: func(t *testing.T, b bulk) samples {
-			sample := takeSamples(t, k.Bootstrap(), c.Addr(1), keeperLog)
+			sample := takeSamples(t, []string{k.Bootstrap()}, c.Addr(1), keeperLog)
 			k.Stop()
 			fillKeeper(t, c.Addr(1), sample, b)
 			k.Restart()
