@@ -178,3 +178,40 @@ func BenchmarkOpen(b *testing.B) {
 	b.ReportMetric(float64(opened.Milliseconds())/float64(b.N), "ms/open")
 	b.ReportMetric(float64(listed.Milliseconds())/float64(b.N), "ms/list")
 }
+
+// BenchmarkHydrateShard reads the groups with members of a partition: 400 among 2,000, as a takeover does.
+func BenchmarkHydrateShard(b *testing.B) {
+	s, _ := benchStore(b)
+	offset := int64(0)
+	for i := range 2000 {
+		entries := benchGroup(offset, fmt.Sprintf("application-%05d", i))
+		if i%5 > 0 { // no members
+			entries = append(entries[:2:2], entries[len(entries)-1])
+			for j := range entries {
+				entries[j].Offset = offset + int64(j)
+			}
+		}
+		must(b, s.Batch(0, batchOf(entries, offset+int64(len(entries)), offset+int64(len(entries)))))
+		offset += int64(len(entries))
+	}
+	b.Run("each", func(b *testing.B) {
+		for range b.N {
+			var ids []string
+			must(b, s.GroupsWithMembers(0, func(id string) bool { ids = append(ids, id); return true }))
+			for _, id := range ids {
+				if _, err := s.Group(0, id); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	})
+	b.Run("all", func(b *testing.B) {
+		for range b.N {
+			n := 0
+			must(b, s.GroupsToHydrate(0, func(string, []Stored) bool { n++; return true }))
+			if n != 400 {
+				b.Fatal(n)
+			}
+		}
+	})
+}

@@ -30,7 +30,10 @@ type Reader interface {
 	Groups(p int32, f func(group string) bool) error
 	// GroupsWithMembers does the same for groups with at least one type-19 record.
 	GroupsWithMembers(p int32, f func(group string) bool) error
-	// GroupsOfTopic does the same for groups whose topology names the topic.
+	// GroupsToHydrate calls f with the records of each group with a type-19 record, as Group returns them, ascending by id, until f returns
+	// false. It costs a scan, where Group costs a search for each group.
+	GroupsToHydrate(p int32, f func(group string, records []Stored) bool) error
+	// GroupsOfTopic does the same as Groups for groups whose topology names the topic.
 	GroupsOfTopic(p int32, topic string, f func(group string) bool) error
 	// GroupConfig returns what was configured for a group (type 32001), nothing where nothing was. The map must not be modified.
 	GroupConfig(p int32, group string) (map[string]string, error)

@@ -56,13 +56,65 @@ func scanWith(it *pebble.Iterator, prefix key, f func(k *keyReader, value []byte
 // group reads the records of a streams group in the order of hydration: the topology, the group, its members, the assignments, and
 // its configuration. They are those of one moment.
 func (v view) group(group string) (out []Stored, err error) {
-	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: partitionPrefix(v.p), UpperBound: partitionEnd(v.p)})
+	it, err := v.iterator()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
-	collect := func(kind byte, into *[]Stored, read func(k *keyReader) eventlog.Key) error {
-		return scanWith(it, partitionKey(v.p, kind).str(group), func(k *keyReader, value []byte) (bool, error) {
+	return groupReader{v.p, it, it, it, it}.read(group)
+}
+
+// groupsToHydrate calls f with the records of each group with members, as group returns them, ascending by id. All are those of one moment.
+func (v view) groupsToHydrate(f func(group string, records []Stored) bool) (err error) {
+	var ids []string
+	first, err := v.iterator()
+	if err != nil {
+		return err
+	}
+	its := []*pebble.Iterator{first}
+	defer func() {
+		for _, it := range its {
+			err = errors.Join(err, it.Close())
+		}
+	}()
+	if err := namesWith(first, partitionKey(v.p, kindMember), func(id string) bool { ids = append(ids, id); return true }); err != nil {
+		return err
+	}
+	// Each kind of key has an iterator of its own, which only goes forward: that is a scan, where a new one for each group would be a search.
+	for range 3 {
+		it, err := first.Clone(pebble.CloneOptions{})
+		if err != nil {
+			return err
+		}
+		its = append(its, it)
+	}
+	r := groupReader{v.p, its[0], its[1], its[2], its[3]}
+	for _, id := range ids {
+		records, err := r.read(id)
+		if err != nil {
+			return err
+		}
+		if !f(id, records) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// iterator is one over all keys of the partition.
+func (v view) iterator() (*pebble.Iterator, error) {
+	return v.db.NewIter(&pebble.IterOptions{LowerBound: partitionPrefix(v.p), UpperBound: partitionEnd(v.p)})
+}
+
+// groupReader reads the records of groups with an iterator for each kind of key; they may be one and the same.
+type groupReader struct {
+	p                                int32
+	groups, members, records, config *pebble.Iterator
+}
+
+func (r groupReader) read(group string) (out []Stored, err error) {
+	collect := func(it *pebble.Iterator, kind byte, into *[]Stored, read func(k *keyReader) eventlog.Key) error {
+		return scanWith(it, partitionKey(r.p, kind).str(group), func(k *keyReader, value []byte) (bool, error) {
 			rk := read(k)
 			if err := k.end(kind); err != nil {
 				return false, err
@@ -75,18 +127,18 @@ func (v view) group(group string) (out []Stored, err error) {
 			return true, err
 		})
 	}
-	if err := collect(kindGroup, &out, func(k *keyReader) eventlog.Key {
+	if err := collect(r.groups, kindGroup, &out, func(k *keyReader) eventlog.Key {
 		return eventlog.Key{Type: eventlog.TypeGroup, Group: k.str()}
 	}); err != nil {
 		return nil, err
 	}
-	if err := collect(kindMember, &out, func(k *keyReader) eventlog.Key {
+	if err := collect(r.members, kindMember, &out, func(k *keyReader) eventlog.Key {
 		return eventlog.Key{Type: eventlog.TypeMember, Group: k.str(), Member: k.str()}
 	}); err != nil {
 		return nil, err
 	}
 	var records []Stored
-	if err := collect(kindRecord, &records, func(k *keyReader) eventlog.Key {
+	if err := collect(r.records, kindRecord, &records, func(k *keyReader) eventlog.Key {
 		rk := eventlog.Key{Group: k.str()}
 		rk.Type = typeOfRank[k.byte()]
 		switch rk.Type {
@@ -102,7 +154,7 @@ func (v view) group(group string) (out []Stored, err error) {
 		records = records[1:]
 	}
 	out = append(out, records...)
-	err = collect(kindConfig, &out, func(k *keyReader) eventlog.Key {
+	err = collect(r.config, kindConfig, &out, func(k *keyReader) eventlog.Key {
 		return eventlog.Key{Type: eventlog.TypeGroupConfig, Group: k.str()}
 	})
 	return out, err
@@ -115,7 +167,12 @@ func (v view) names(prefix key, f func(string) bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
-	for valid := it.First(); valid; {
+	return namesWith(it, prefix, f)
+}
+
+// namesWith is names with an iterator.
+func namesWith(it *pebble.Iterator, prefix key, f func(string) bool) error {
+	for valid := it.SeekGE(prefix); valid && bytes.HasPrefix(it.Key(), prefix); {
 		k := keyReader{rest: it.Key()[len(prefix):]}
 		name := k.str()
 		if k.bad {
@@ -294,6 +351,11 @@ func (s *Store) Groups(p int32, f func(group string) bool) error {
 // GroupsWithMembers implements Reader.
 func (s *Store) GroupsWithMembers(p int32, f func(group string) bool) error {
 	return s.read(p, func(v view) error { return v.groupsWithMembers(f) })
+}
+
+// GroupsToHydrate implements Reader.
+func (s *Store) GroupsToHydrate(p int32, f func(group string, records []Stored) bool) error {
+	return s.read(p, func(v view) error { return v.groupsToHydrate(f) })
 }
 
 // GroupsOfTopic implements Reader.
