@@ -89,6 +89,7 @@ type apply struct {
 	pending   int              // number of pending offsets
 	logIDSeen bool
 	counts    countsOf
+	touched   []string // groups that get records, offsets aside; with repeats
 	value     []byte
 }
 
@@ -157,6 +158,9 @@ func (a *apply) entry(e *eventlog.Entry) error {
 		if err := a.topology(k, t); err != nil {
 			return storageError{err}
 		}
+	}
+	if n := len(a.touched); n == 0 || a.touched[n-1] != k.Group {
+		a.touched = append(a.touched, k.Group)
 	}
 	if v == nil {
 		return storage(a.batch.Delete(recordKey(a.part.p, k), nil))
@@ -308,6 +312,7 @@ func (s *Store) publish(a *apply, b eventlog.Batch, refused *refusal, now time.T
 		part.owner, part.owned = a.owners[n-1], true
 	}
 	next, err := part.pos.Offset, part.err
+	part.note(a.touched)
 	part.notify()
 	part.mu.Unlock()
 

@@ -194,6 +194,7 @@ func BenchmarkHydrateShard(b *testing.B) {
 		must(b, s.Batch(0, batchOf(entries, offset+int64(len(entries)), offset+int64(len(entries)))))
 		offset += int64(len(entries))
 	}
+	must(b, s.engine.flush())
 	b.Run("each", func(b *testing.B) {
 		for range b.N {
 			var ids []string

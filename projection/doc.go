@@ -19,6 +19,7 @@
 //	opaque.go      the records of an annex: applied and read as they are
 //	read.go        the Reader; snapshot.go: the same of one moment
 //	rebuild.go     the reasons to read the log again, and forgetting a partition
+//	track.go       which groups changed while somebody reads them all
 //	position.go    where reading goes on, who waits for what, who is told
 //	stats.go       numbers for metrics
 //

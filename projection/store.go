@@ -110,6 +110,7 @@ type partition struct {
 	wanted    Reason // why the tail was asked to reset
 	highWater int64
 	changed   chan struct{} // closed at the next change; nil if nobody waits
+	trackers  map[*map[string]struct{}]struct{}
 }
 
 // Open opens the store of a log in cfg.Dir, or begins one. Whatever is wrong with what is there, it is removed and

@@ -59,35 +59,64 @@ func (s *Shard) startClaim(pause time.Duration) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopRun = cancel
 	s.host.claims.Go(func() {
-		w, err := s.claim(ctx, pause)
-		if !s.post(func(s *Shard) { s.claimed(run, w, err) }) && w != nil {
+		w, h, err := s.claim(ctx, pause)
+		if !s.post(func(s *Shard) { s.claimed(run, w, h, err) }) && w != nil {
 			w.Close()
 		}
 	})
 }
 
 // claim runs off the loop: wait until the projection stands at the end (an owner that still reads would fence one that serves),
-// claim, and wait until the projection has applied the claim's own record.
-func (s *Shard) claim(ctx context.Context, pause time.Duration) (eventlog.Writer, error) {
-	store, log := s.host.cfg.Store, s.host.cfg.Log
+// read the groups, claim, wait until the projection has applied the claim's own record, and read the groups that changed meanwhile.
+func (s *Shard) claim(ctx context.Context, pause time.Duration) (eventlog.Writer, *hydration, error) {
+	if err := s.awaitEnd(ctx, pause); err != nil {
+		return nil, nil, err
+	}
+	h, err := s.beginHydration(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer h.drop()
+	w, err := s.writeClaim(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err = h.finish(s); err == nil {
+		err = s.overtaken(w)
+	}
+	if err != nil {
+		w.Close()
+		return nil, nil, err
+	}
+	return w, h, nil
+}
+
+// awaitEnd waits for the pause, and then until the projection stands at the end of the log.
+func (s *Shard) awaitEnd(ctx context.Context, pause time.Duration) error {
+	store := s.host.cfg.Store
 	const look = 20 * time.Millisecond
 	for wait := pause; ; wait = look {
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-time.After(wait):
 		}
 		if err := store.Err(s.partition); err != nil {
-			return nil, err
+			return err
 		}
 		counted, err := s.host.counted()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if counted && store.AtEnd(s.partition) {
-			break
+			return nil
 		}
 	}
+}
+
+// writeClaim claims, and waits until the projection has applied the claim's own record.
+func (s *Shard) writeClaim(ctx context.Context) (eventlog.Writer, error) {
+	store, log := s.host.cfg.Store, s.host.cfg.Log
 	var previous *eventlog.Owner
 	if o, ok := store.Owner(s.partition); ok {
 		previous = &o
@@ -116,10 +145,6 @@ func (s *Shard) claim(ctx context.Context, pause time.Duration) (eventlog.Writer
 		w.Close()
 		return nil, err
 	}
-	if err := s.overtaken(w); err != nil {
-		w.Close()
-		return nil, err
-	}
 	return w, nil
 }
 
@@ -134,7 +159,7 @@ func (s *Shard) overtaken(w eventlog.Writer) error {
 }
 
 // claimed takes the outcome of a claim.
-func (s *Shard) claimed(run int64, w eventlog.Writer, err error) {
+func (s *Shard) claimed(run int64, w eventlog.Writer, h *hydration, err error) {
 	if run != s.run || s.state != claiming {
 		if w != nil { // revoked while the claim was under way: nobody serves under it
 			s.host.claims.Go(func() { s.releaseWriter(context.Background(), w) })
@@ -147,19 +172,6 @@ func (s *Shard) claimed(run int64, w eventlog.Writer, err error) {
 			w.Close()
 		}
 	}
-	if err == nil {
-		s.writer = w
-		s.seq, s.acked = 0, 0
-		s.census.reset()
-		err = s.load()
-		if err != nil {
-			w.Close()
-			s.writer = nil
-			s.breakOff(err)
-			s.groups = map[string]*group{}
-			s.census.reset()
-		}
-	}
 	if err != nil {
 		s.retry = min(max(2*s.retry, claimRetryMin), claimRetryMax)
 		if errors.Is(err, eventlog.ErrRefused) || errors.Is(err, eventlog.ErrFenceUnproven) {
@@ -170,6 +182,10 @@ func (s *Shard) claimed(run int64, w eventlog.Writer, err error) {
 		s.startClaim(s.retry)
 		return
 	}
+	s.writer = w
+	s.seq, s.acked = 0, 0
+	s.census.reset()
+	s.install(h)
 	s.retry = 0
 	s.state = active
 	s.lapsed = false
@@ -184,7 +200,11 @@ func (s *Shard) claimed(run int64, w eventlog.Writer, err error) {
 
 // failed is called when the writer reported an error that ends it.
 func (s *Shard) failed(err error) {
-	s.log.Warn("append failed, the partition is claimed anew", "err", err)
+	if s.wanted {
+		s.log.Warn("append failed, the partition is claimed anew", "err", err)
+	} else { // a successor was sooner than our tail: a planned move
+		s.log.Debug("append failed, the partition is another replica's", "err", err)
+	}
 	s.host.stats.appendsFailed.Add(1)
 	answer := ErrLoading
 	if errors.Is(err, eventlog.ErrFenced) {

@@ -26,11 +26,12 @@
 //	verbs_convert.go   steps of a conversion to a classic group of the cluster
 //	verbs_explain.go   why a group is in its state
 //	tenure.go      contexts that last as long as a shard serves
-//	claim.go       claiming, loading, giving up
+//	claim.go       claiming, giving up
+//	hydration.go   the groups with members of a partition, read before and after its claim
 //	partitions.go  the log has as many partitions as it had
 //	turn.go        one unit of work on the loop: apply, append, who waits for what
 //	fair.go        groups with long turns take them one at a time, between the others'
-//	groups.go      hydration and eviction
+//	groups.go      hydration of one group, and eviction
 //	timers.go      the timers of a shard, in one heap
 //	overlay.go     committed offsets that the projection has not applied yet, and the view over both
 //	membership.go  taking part in the consumer group among replicas; membership_leave.go ends it

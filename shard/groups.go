@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"streamkeeper/projection"
 	"streamkeeper/shard/streams"
 )
 
@@ -21,45 +22,41 @@ func (s *Shard) group(id string) (*group, error) {
 	return s.hydrate(id)
 }
 
-// hydrate applies the stored records of a group. The projection has applied everything of it: the claim waited for
+// hydrate brings a group into memory. The projection has applied everything of it: the claim waited for
 // its own record, and a group leaves memory only when its last record is applied.
 func (s *Shard) hydrate(id string) (*group, error) {
-	g := &group{Group: streams.NewGroup(id), lastOffset: -1, timers: map[streams.TimerKey]*timer{}}
 	stored, err := s.host.cfg.Store.Group(s.partition, id)
 	if err != nil {
 		return nil, err
 	}
+	g, err := replay(id, stored)
+	if err != nil {
+		return nil, err
+	}
+	s.keep(g)
+	return g, nil
+}
+
+// replay is a group made of its stored records, which are in the order of hydration.
+func replay(id string, stored []projection.Stored) (*group, error) {
+	g := &group{Group: streams.NewGroup(id), lastOffset: -1, timers: map[streams.TimerKey]*timer{}}
 	for _, st := range stored {
 		if err := g.Apply(st.Record); err != nil {
 			return nil, fmt.Errorf("group %q, record of type %v at offset %d: %w", id, st.Record.Key.Type, st.Offset, err)
 		}
 	}
-	g.used = s.host.cfg.Now()
-	s.groups[id] = g
-	s.recount(g)
-	if g.Exists() {
-		s.host.known.Store(id, struct{}{})
-		s.host.stats.hydrated.Add(1)
-	}
 	return g, nil
 }
 
-// load brings every group with members into memory and starts its timers at full length (D7).
-func (s *Shard) load() error {
-	s.restarts = s.host.cfg.Store.Restarts(s.partition) // before the first read
-	var ids []string
-	if err := s.host.cfg.Store.GroupsWithMembers(s.partition, func(id string) bool { ids = append(ids, id); return true }); err != nil {
-		return err
+// keep has a hydrated group in memory from now on.
+func (s *Shard) keep(g *group) {
+	g.used = s.host.cfg.Now()
+	s.groups[g.ID()] = g
+	s.recount(g)
+	if g.Exists() {
+		s.host.known.Store(g.ID(), struct{}{})
+		s.host.stats.hydrated.Add(1)
 	}
-	for _, id := range ids {
-		g, err := s.hydrate(id)
-		if err != nil {
-			return err
-		}
-		s.resume(g)
-	}
-	s.restoreTimers()
-	return nil
 }
 
 // restoreTimers starts the timers of all groups in memory at full length.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,8 @@ type Store interface {
 	AtEnd(p int32) bool
 	// Restarts counts how often the partition was forgotten and read again since the process started.
 	Restarts(p int32) uint64
+	// Track notes the groups that get records, offsets aside, in partition p until stop is called, once, which returns them.
+	Track(p int32) (stop func() []string)
 	// Counts returns how many groups and how many committed offsets the partition has. It takes as long as reading their keys does.
 	Counts(p int32) (groups, offsets int64, err error)
 }
@@ -85,6 +88,7 @@ type Host struct {
 	counting   sync.Mutex // held by whoever takes a census: one scan at a time
 	tally      tally
 	claims     sync.WaitGroup // goroutines that claim or release
+	hydrating  chan struct{}  // held by whoever reads the groups of a shard that is taken over
 }
 
 // New makes the shards of cfg.Log; none serves until Run.
@@ -101,7 +105,8 @@ func New(cfg Config) *Host {
 	if cfg.Tracer == nil {
 		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}
-	h := &Host{cfg: cfg, log: cfg.Logger, tracer: cfg.Tracer, ended: make(chan struct{}), tally: tally{log: cfg.Logger}}
+	h := &Host{cfg: cfg, log: cfg.Logger, tracer: cfg.Tracer, ended: make(chan struct{}), tally: tally{log: cfg.Logger},
+		hydrating: make(chan struct{}, hydrationsAtOnce(runtime.GOMAXPROCS(0)))}
 	n := cfg.Log.Identity().Partitions
 	h.shards = make([]*Shard, n)
 	for p := range n {

@@ -3,6 +3,7 @@ package shard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -33,6 +34,7 @@ type modelStore struct {
 	onBatch  chan struct{} // closed and replaced at each batch
 	entries  int
 	restarts uint64
+	tracks   []func(p int32, group string)
 	err      error // of every partition
 }
 
@@ -89,6 +91,9 @@ func (m *modelStore) Batch(p int32, b eventlog.Batch) error {
 			owners = append(owners, ow)
 			continue
 		}
+		for _, note := range m.tracks {
+			note(p, r.Key.Group)
+		}
 		if r.Value == nil {
 			delete(part.values, r.Key)
 		} else {
@@ -130,6 +135,33 @@ func (m *modelStore) AtEnd(p int32) bool {
 	return m.parts[p].atEnd
 }
 
+func (m *modelStore) Track(p int32) (stop func() []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	touched := map[string]bool{}
+	i := len(m.tracks)
+	m.tracks = append(m.tracks, func(q int32, group string) {
+		if p == q {
+			touched[group] = true
+		}
+	})
+	return func() []string {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.tracks[i] = func(int32, string) {}
+		return slices.Collect(maps.Keys(touched))
+	}
+}
+
+func (m *modelStore) GroupsToHydrate(p int32, f func(string, []projection.Stored) bool) error {
+	var err error
+	return errors.Join(m.GroupsWithMembers(p, func(id string) bool {
+		var records []projection.Stored
+		records, err = m.Group(p, id)
+		return err == nil && f(id, records)
+	}), err)
+}
+
 func (m *modelStore) Restarts(int32) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -167,8 +199,8 @@ func (m *modelStore) Owner(p int32) (eventlog.Owner, bool) {
 	return *m.parts[p].owner, true
 }
 
-// hydration is the order in which the records of a group are applied.
-var hydration = []eventlog.Type{eventlog.TypeTopology, eventlog.TypeGroup, eventlog.TypeMember,
+// hydrationOrder is the order in which the records of a group are applied.
+var hydrationOrder = []eventlog.Type{eventlog.TypeTopology, eventlog.TypeGroup, eventlog.TypeMember,
 	eventlog.TypeCurrentMemberAssignment, eventlog.TypeTargetAssignmentMember, eventlog.TypeTargetAssignment, eventlog.TypeDescriptionRefusal,
 	eventlog.TypeGroupConfig}
 
@@ -177,12 +209,12 @@ func (m *modelStore) Group(p int32, group string) ([]projection.Stored, error) {
 	defer m.mu.Unlock()
 	var out []projection.Stored
 	for k, v := range m.parts[p].values {
-		if k.Group == group && slices.Contains(hydration, k.Type) {
+		if k.Group == group && slices.Contains(hydrationOrder, k.Type) {
 			out = append(out, v)
 		}
 	}
 	slices.SortFunc(out, func(a, b projection.Stored) int {
-		return cmp.Or(cmp.Compare(slices.Index(hydration, a.Record.Key.Type), slices.Index(hydration, b.Record.Key.Type)),
+		return cmp.Or(cmp.Compare(slices.Index(hydrationOrder, a.Record.Key.Type), slices.Index(hydrationOrder, b.Record.Key.Type)),
 			cmp.Compare(a.Record.Key.Member, b.Record.Key.Member))
 	})
 	return out, nil
