@@ -35,6 +35,7 @@ type modelStore struct {
 	entries  int
 	restarts uint64
 	tracks   []func(p int32, group string)
+	onTrack  func(int) // a tracker begins (1) or ends (-1)
 	err      error // of every partition
 }
 
@@ -47,7 +48,7 @@ type modelPart struct {
 }
 
 func newModelStore(n int32) *modelStore {
-	m := &modelStore{onBatch: make(chan struct{})}
+	m := &modelStore{onBatch: make(chan struct{}), onTrack: func(int) {}}
 	for range n {
 		m.parts = append(m.parts, &modelPart{values: map[eventlog.Key]projection.Stored{}, epoch: -1})
 	}
@@ -140,6 +141,7 @@ func (m *modelStore) Track(p int32) (stop func() []string) {
 	defer m.mu.Unlock()
 	touched := map[string]bool{}
 	i := len(m.tracks)
+	m.onTrack(1)
 	m.tracks = append(m.tracks, func(q int32, group string) {
 		if p == q {
 			touched[group] = true
@@ -149,6 +151,7 @@ func (m *modelStore) Track(p int32) (stop func() []string) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.tracks[i] = func(int32, string) {}
+		m.onTrack(-1)
 		return slices.Collect(maps.Keys(touched))
 	}
 }
