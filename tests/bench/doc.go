@@ -14,6 +14,10 @@
 //	bench_test.go    the rounds: which system, which phases
 //	target_test.go   the two systems
 //	fill_test.go     a log with very many groups, written at the speed of the log; both systems take it for their own
+//	takeover_test.go how long groups are without a coordinator when one of three is stopped, comes back, is killed, hangs
+//	takeover_fleet_test.go   three replicas of streamkeeper, three brokers of Kafka
+//	takeover_client_test.go  a client by the rules of Java's: whom it asks, when it looks its coordinator up again
+//	takeover_probe_test.go   the groups that are watched; takeover_herd_test.go: all the other members
 //	load_test.go     the load: groups, connections, phases
 //	storm_test.go    one large group whose members all join at once, and its neighbours
 //	assignor_test.go the sticky assignor beside Kafka's class, in the same run
