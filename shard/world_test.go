@@ -36,7 +36,7 @@ type modelStore struct {
 	restarts uint64
 	tracks   []func(p int32, group string)
 	onTrack  func(int) // a tracker begins (1) or ends (-1)
-	err      error // of every partition
+	err      error     // of every partition
 }
 
 type modelPart struct {
