@@ -30,9 +30,12 @@ func (s *Store) open() error {
 	return nil
 }
 
+// LockFile is the file below Config.Dir on which an open store holds the lock.
+const LockFile = "LOCK"
+
 // takeLock makes the directory ours until the lock is closed.
 func (s *Store) takeLock() (io.Closer, error) {
-	lock, err := s.cfg.FS.Lock(s.cfg.FS.PathJoin(s.cfg.Dir, "LOCK"))
+	lock, err := s.cfg.FS.Lock(s.cfg.FS.PathJoin(s.cfg.Dir, LockFile))
 	if pathError := new(os.PathError); errors.As(err, &pathError) { // the file itself, not its lock
 		return nil, fmt.Errorf("%w: %s: %w", ErrStorage, s.cfg.Dir, err)
 	}

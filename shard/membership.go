@@ -93,7 +93,13 @@ type MembershipConfig struct {
 	// LeaseMargin is taken off the session time-out; a sixth of it where 0. It has to cover by how much the broker's
 	// clock may run faster than ours during one session, and the granularity of the broker's timers.
 	LeaseMargin time.Duration
-	Clock       Clock // BootClock where nil
+	// Former is the member id under which an earlier process of this replica was in the group, where that process is certainly dead: Run has
+	// it leave, so that nobody waits for the end of its session. "" where there is none, or it isn't certain.
+	Former string
+	// Joined is told this replica's member id before anything is assigned to it; the next process may give it as Former. It must not
+	// block. Nil: nobody wants to know.
+	Joined func(memberID string)
+	Clock  Clock // BootClock where nil
 	Logger      *slog.Logger
 }
 
@@ -176,6 +182,7 @@ func (m *KafkaMembership) LeaseDuration() time.Duration { return m.cfg.SessionTi
 // cluster refuses at the first join (session time-out, authorization). Once it has joined, Run repeats until ctx ends.
 func (m *KafkaMembership) Run(ctx context.Context, l MembershipListener) error {
 	defer m.lease.end()
+	m.leaveFormer(ctx)
 	if err := m.checkBefore(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -310,6 +317,9 @@ func (m *KafkaMembership) onAssigned(cl *kgo.Client, added []int32) {
 		m.log.Info("joined", "member", member, "generation", generation)
 	}
 	m.joined = true
+	if m.cfg.Joined != nil && m.member != member {
+		m.cfg.Joined(member)
+	}
 	for _, p := range added {
 		m.assigned[p] = true
 	}

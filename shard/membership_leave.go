@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -44,11 +45,38 @@ func (m *KafkaMembership) Leave(ctx context.Context) error {
 
 // leaveNow tells the coordinator that this member leaves, whatever kgo waits for.
 func (m *KafkaMembership) leaveNow(ctx context.Context, client *kgo.Client) error {
-	req := kmsg.NewPtrLeaveGroupRequest()
-	req.Group = m.group
-	if req.MemberID, _ = client.GroupMetadata(); req.MemberID == "" {
+	id, _ := client.GroupMetadata()
+	if id == "" {
 		return nil
 	}
+	return m.leaveAs(ctx, client, id)
+}
+
+// leaveFormer has the member that a dead process of this replica left behind leave the group. What can't be done is left to the end of its session.
+func (m *KafkaMembership) leaveFormer(ctx context.Context) {
+	if m.cfg.Former == "" {
+		return
+	}
+	client, err := kgo.NewClient(append(slices.Clone(m.cfg.Opts), m.common()...)...)
+	if err == nil {
+		defer client.Close()
+		ctx, cancel := context.WithTimeout(ctx, m.cfg.SessionTimeout) // it would be over by then
+		defer cancel()
+		err = m.leaveAs(ctx, client, m.cfg.Former)
+	}
+	switch {
+	case err == nil:
+		m.log.Info("the former process of this replica was still in the group, and is not any more", "member", m.cfg.Former)
+	case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.GroupIDNotFound): // it had left, or its session was over
+	case ctx.Err() == nil:
+		m.log.Warn("can't take the former process of this replica out of the group, its session has to end", "member", m.cfg.Former, "err", err)
+	}
+}
+
+// leaveAs tells the coordinator that the member of an id leaves.
+func (m *KafkaMembership) leaveAs(ctx context.Context, client *kgo.Client, id string) error {
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Group, req.MemberID = m.group, id
 	member := kmsg.NewLeaveGroupRequestMember()
 	member.MemberID = req.MemberID
 	req.Members = append(req.Members, member)

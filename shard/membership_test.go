@@ -249,6 +249,7 @@ func membershipScenarios(t *testing.T, seeds string) {
 		{"LeaveIsQuickWhileTheGroupWaits", leaveIsQuickWhileTheGroupWaits},
 		{"NodeIDOfALiveReplicaIsRefused", nodeIDOfALiveReplicaIsRefused},
 		{"RestartAfterAKillTakesItsNodeIDBack", restartAfterAKill},
+		{"RestartAfterAKillAtOnce", restartAfterAKillAtOnce},
 		{"SessionTimeoutThatTheClusterRefusesIsExplained", sessionTimeoutIsRefused},
 		{"ProcessThatWakesUpHasNoLease", processThatWakesUpHasNoLease},
 	} {
@@ -459,6 +460,27 @@ func restartAfterAKill(t *testing.T, w *world) {
 	again := w.start("again", 1)
 	w.eventually(20*time.Second, "the new process has everything", func() bool { return again.count() == testPartitions })
 	again.stop()
+}
+
+// restartAfterAKillAtOnce: whoever knows the member that the killed process was need not wait for the end of its session.
+func restartAfterAKillAtOnce(t *testing.T, w *world) {
+	var former atomic.Value
+	cfg := w.config(1, "old:9292")
+	cfg.SessionTimeout, cfg.Joined = time.Minute, func(id string) { former.Store(id) }
+	old, other := w.run(w.make("old", cfg)), w.start("other", 2)
+	w.shared(20*time.Second, old, other)
+	old.cut()
+	old.stop() // it can't tell anybody
+	again := w.config(1, "again:9292")
+	again.Former = former.Load().(string)
+	w.shared(30*time.Second, w.run(w.make("again", again)), other) // a session is twice as long
+
+	// Whom the group does not know any more, nobody misses.
+	other.stop()
+	last := w.config(2, "last:9292")
+	last.Former = "nobody"
+	w.run(w.make("last", last))
+	w.eventually(20*time.Second, "the partitions are shared again", func() bool { return w.replicas[3].count() > 0 })
 }
 
 func sessionTimeoutIsRefused(t *testing.T, w *world) {

@@ -175,7 +175,10 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 		OnDeleted: func(name string) { p.deleted.Deleted(name) }, Logger: r.log,
 	})
 
+	former := formerMember{file: filepath.Join(r.flags.DataDir, formerFile), lock: filepath.Join(r.projectionDir(), projection.LockFile), log: r.log}
 	membership, err := shard.NewMembership(shard.MembershipConfig{
+		Former: former.read(r.flags.LogTopic, node.ID),
+		Joined: func(id string) { former.write(r.flags.LogTopic, node.ID, id) },
 		Opts: []kgo.Opt{kgo.SeedBrokers(r.upstream...)}, LogTopic: r.flags.LogTopic, NodeID: node.ID, Address: address,
 		SessionTimeout: r.flags.OwnershipSessionTimeout, HeartbeatInterval: r.flags.OwnershipSessionTimeout / heartbeatsPerSession,
 		Logger: r.log,
