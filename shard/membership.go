@@ -100,7 +100,7 @@ type MembershipConfig struct {
 	// block. Nil: nobody wants to know.
 	Joined func(memberID string)
 	Clock  Clock // BootClock where nil
-	Logger      *slog.Logger
+	Logger *slog.Logger
 }
 
 // KafkaMembership takes part in the consumer group "streamkeeper-<log topic>" with a client that never fetches.

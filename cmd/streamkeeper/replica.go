@@ -179,7 +179,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 	membership, err := shard.NewMembership(shard.MembershipConfig{
 		Former: former.read(r.flags.LogTopic, node.ID),
 		Joined: func(id string) { former.write(r.flags.LogTopic, node.ID, id) },
-		Opts: []kgo.Opt{kgo.SeedBrokers(r.upstream...)}, LogTopic: r.flags.LogTopic, NodeID: node.ID, Address: address,
+		Opts:   []kgo.Opt{kgo.SeedBrokers(r.upstream...)}, LogTopic: r.flags.LogTopic, NodeID: node.ID, Address: address,
 		SessionTimeout: r.flags.OwnershipSessionTimeout, HeartbeatInterval: r.flags.OwnershipSessionTimeout / heartbeatsPerSession,
 		Logger: r.log,
 	})
