@@ -97,6 +97,9 @@ func (a *App) Restored() (records int) {
 	return records
 }
 
+// Output is everything that the JVM has printed: events of all instances, warnings, stack traces.
+func (h *AppHost) Output() string { return h.proc.output() }
+
 // Pause is SIGSTOP for all instances of the host: they say nothing any more, and their connections stay open.
 func (h *AppHost) Pause() { h.proc.pause() }
 

@@ -249,6 +249,24 @@ func (s *Sink) Longest(mark int) time.Duration {
 	return longest
 }
 
+// LongestOf is the longest time, that a partition was without a new record until one came after the mark.
+func (s *Sink) LongestOf(mark int) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var longest time.Duration
+	last := map[int32]time.Time{}
+	for _, r := range s.all[:mark] {
+		last[r.Partition] = r.Arrived
+	}
+	for _, r := range s.all[mark:] {
+		if before, ok := last[r.Partition]; ok {
+			longest = max(longest, r.Arrived.Sub(before))
+		}
+		last[r.Partition] = r.Arrived
+	}
+	return longest
+}
+
 // lostShown bounds the numbers printed when records are missing.
 const lostShown = 20
 

@@ -16,7 +16,9 @@
 //	configs_test.go   configurations of groups, as requests and through kafka-configs
 //	dumplog_test.go   kafka-dump-log reads the record log
 //	refusal_test.go   a topology description that the plugin refuses for good
+//	fleet_test.go     several replicas: what their stories share
 //	replicas_test.go  two replicas: sharing, leading clients, takeover, a replica that was paused
+//	rolling_test.go   three replicas restarted, killed, and paused, one after the other, under applications with standbys
 //	stateful_test.go  repartition topics, stores, a windowed join: internal topics made, state restored, all deleted
 //	apps_test.go           real applications of many kinds, in Kafka and through streamkeeper: what their stories share
 //	apps_scale_test.go     1, 3, 1 instances, restarts, crashes, slow, paused and clinging members: no task has two owners

@@ -16,72 +16,6 @@ import (
 	"streamkeeper/internal/wire"
 )
 
-const (
-	nodeOne = int32(1000001)
-	nodeTwo = int32(1000002)
-	// takeover is how long a dead replica's shards may be without an owner: the session of the ownership group (6 s),
-	// the next rebalance, and a busy machine.
-	takeover = 30 * time.Second
-)
-
-// twoReplicas is a pair of replicas before one cluster.
-type twoReplicas struct {
-	t        *testing.T
-	cluster  *kafkatest.Cluster
-	topic    string
-	replicas map[int32]*kafkatest.Keeper
-}
-
-func startTwoReplicas(t *testing.T, more ...string) *twoReplicas {
-	r := &twoReplicas{t: t, cluster: kafkatest.Shared(t, kafka44), replicas: map[int32]*kafkatest.Keeper{}}
-	for _, id := range []int32{nodeOne, nodeTwo} {
-		r.replicas[id] = kafkatest.StartStreamkeeper(t, serveArgs(t, r.cluster, append([]string{"--node-id", fmt.Sprint(id)}, more...)...)...)
-	}
-	r.topic = r.replicas[nodeOne].LogTopic()
-	return r
-}
-
-func (r *twoReplicas) owners() map[int32]*ownership {
-	r.t.Helper()
-	return owners(readLog(r.t, r.cluster.Bootstrap(), r.topic))
-}
-
-// waitShares waits until the shards are owned like that.
-func (r *twoReplicas) waitShares(one, two int) {
-	r.t.Helper()
-	kafkatest.Eventually(r.t, takeover, func() error {
-		if got := shares(r.owners()); got[nodeOne] != one || got[nodeTwo] != two {
-			return fmt.Errorf("shards by owner %v, want %d and %d", got, one, two)
-		}
-		return nil
-	})
-}
-
-// waitSharesOf waits until the node owns so many shards.
-func (r *twoReplicas) waitSharesOf(node int32, n int) {
-	r.t.Helper()
-	kafkatest.Eventually(r.t, takeover, func() error {
-		if got := shares(r.owners()); got[node] != n {
-			return fmt.Errorf("shards by owner %v, want %d of node %d", got, n, node)
-		}
-		return nil
-	})
-}
-
-// ownerOf is the node that owns the group's shard now, and the other one.
-func (r *twoReplicas) ownerOf(group string) (owner, other int32) {
-	r.t.Helper()
-	o := r.owners()[partitionOf(group, int32(len(kafkatest.EndOffsets(r.t, r.cluster.Bootstrap(), r.topic))))]
-	if o == nil {
-		r.t.Fatalf("nobody owns the shard of group %s", group)
-	}
-	return o.NodeID, nodeOne + nodeTwo - o.NodeID
-}
-
-func (r *twoReplicas) bootstrap() string {
-	return r.replicas[nodeOne].Bootstrap() + "," + r.replicas[nodeTwo].Bootstrap()
-}
-
 // TestTwoReplicas: shards are shared, clients are led to the owner, and an application lives through a replica that is
 // stopped, killed, and paused.
 func TestTwoReplicas(t *testing.T) {
@@ -152,51 +86,7 @@ func TestTwoReplicas(t *testing.T) {
 	checkFence(t, r.topic, readLog(t, r.cluster.Bootstrap(), r.topic))
 }
 
-// tell prints how both replicas see a group when the test has failed.
-func (r *twoReplicas) tell(group string) {
-	if !r.t.Failed() {
-		return
-	}
-	out, errOut, _ := kafkatest.Streamkeeper(r.t, "log", "--bootstrap-servers", r.cluster.Bootstrap(), "--log-topic", r.topic, "--group", group)
-	r.t.Logf("the group's records, newest last:\n%s%s", out[max(0, len(out)-20000):], errOut)
-	for id, k := range r.replicas {
-		if !k.Running() {
-			continue
-		}
-		find := kmsg.NewPtrFindCoordinatorRequest()
-		find.SetVersion(4)
-		find.CoordinatorKeys = []string{group}
-		all := []kmsg.Request{find}
-		for _, q := range groupRequests(group, "", -1) {
-			all = append(all, q.req)
-		}
-		for _, req := range all {
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-			resp, err := func() (kmsg.Response, error) {
-				cl, err := wire.Dial(ctx, k.Bootstrap(), "tell")
-				if err != nil {
-					return nil, err
-				}
-				defer cl.Close()
-				return cl.Exchange(ctx, req)
-			}()
-			cancel()
-			r.t.Logf("replica %d answers %s with %+v %v", id, kmsg.NameForKey(req.Key()), resp, err)
-		}
-	}
-}
-
-func (r *twoReplicas) waitOwner(group string, node int32) {
-	r.t.Helper()
-	kafkatest.Eventually(r.t, takeover, func() error {
-		if now, _ := r.ownerOf(group); now != node {
-			return fmt.Errorf("node %d owns the shard of %s, want %d", now, group, node)
-		}
-		return nil
-	})
-}
-
-func (r *twoReplicas) checkSameMembers(s *scene, before []string) {
+func (r *fleet) checkSameMembers(s *scene, before []string) {
 	r.t.Helper()
 	if now := s.members(); !slices.Equal(before, now) {
 		r.t.Errorf("the members before and after:\n%s\n%s", strings.Join(before, "\n"), strings.Join(now, "\n"))
@@ -204,7 +94,7 @@ func (r *twoReplicas) checkSameMembers(s *scene, before []string) {
 }
 
 // checkLeading asks both replicas for the group's coordinator, and the one that isn't for the group itself.
-func (r *twoReplicas) checkLeading(group string, owner, other int32) {
+func (r *fleet) checkLeading(group string, owner, other int32) {
 	r.t.Helper()
 	for _, asked := range []int32{owner, other} {
 		find := kmsg.NewPtrFindCoordinatorRequest()
@@ -233,7 +123,7 @@ func (r *twoReplicas) checkLeading(group string, owner, other int32) {
 // pauseOwner stops the owner's clock with SIGSTOP, lets requests wait in its sockets while the other replica takes over
 // and goes on, and wakes it up: none of the waiting requests may be answered with success, and the log must not get a
 // record of it any more.
-func (r *twoReplicas) pauseOwner(s *scene, a *kafkatest.App) {
+func (r *fleet) pauseOwner(s *scene, a *kafkatest.App) {
 	t := r.t
 	owner, other := r.ownerOf(s.group)
 	paused := r.replicas[owner]

@@ -17,17 +17,19 @@ const pushPatience = outcome
 
 // watched is an application whose peace is to be kept: what it looked like, to be compared with what it looks like later.
 type watched struct {
-	p      *play
-	apps   []*kafkatest.App
-	load   *kafkatest.Load
-	rows   []string // members with their epochs and tasks
-	events []int    // how many events of states and tasks each instance had
+	p         *play
+	apps      []*kafkatest.App
+	load      *kafkatest.Load
+	rows      []string // the group's epochs, members with their epochs and tasks
+	disturbed bool
+	events    []int // how many events of states and tasks each instance had
 }
 
 func (w *watched) members(bootstrap string) []string {
 	w.p.t.Helper()
-	var rows []string
-	for _, m := range describe(w.p.t, bootstrap, w.p.group).Members {
+	d := describe(w.p.t, bootstrap, w.p.group)
+	rows := []string{fmt.Sprintf("group epoch %d, assignment epoch %d", d.Epoch, d.AssignmentEpoch)}
+	for _, m := range d.Members {
 		rows = append(rows, fmt.Sprintf("%s %d %s", m.ID, m.Epoch, m.Assignment))
 	}
 	slices.Sort(rows)
@@ -36,7 +38,7 @@ func (w *watched) members(bootstrap string) []string {
 
 func (w *watched) eventCounts() (n []int) {
 	for _, a := range w.apps {
-		n = append(n, len(a.Events("STATE"))+len(a.Events("TASKS"))+len(a.Uncaught()))
+		n = append(n, len(a.Events("STATE"))+len(a.Events("TASKS"))+len(a.Events("STANDBYS"))+len(a.Uncaught()))
 	}
 	return n
 }
@@ -50,6 +52,8 @@ func (w *watched) remember() {
 func (w *watched) undisturbed(when string) {
 	t := w.p.t
 	t.Helper()
+	failed := t.Failed()
+	defer func() { w.disturbed = w.disturbed || t.Failed() && !failed }()
 	if rows := w.members(w.p.streams); !slices.Equal(rows, w.rows) {
 		t.Errorf("%s: the members of %s were\n%s\nand are\n%s", when, w.p.group, strings.Join(w.rows, "\n"), strings.Join(rows, "\n"))
 	}
