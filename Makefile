@@ -61,7 +61,7 @@ differential: java fetch ## CHECKS random histories beside Kafka's own coordinat
 	cd tests/differential && $(GO) test -count=1 -timeout 60m -run '^TestRandom' -args -rapid.checks $(CHECKS) -rapid.shrinktime 2m
 
 .PHONY: fence
-fence: java fetch ## the owner of a shard stopped at each step, on all versions of Kafka (about 5 minutes)
+fence: java fetch ## the owner of a shard stopped at each step, and what clusters forget, on all versions of Kafka (about 3 minutes)
 	$(GO) test -count=1 -v -timeout 30m ./tests/fence -args -full
 
 .PHONY: fuzz

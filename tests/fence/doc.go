@@ -8,8 +8,9 @@
 // With -full (make fence) all steps are played on all versions of Kafka, and what takes longer: a transactional id that expires, so that the
 // cluster can't refuse the former owner and readers have to.
 //
-// That the checks can fail is shown by relays that break the fence: one takes producer ids out of what it passes on, so that the cluster
-// accepts late writes; and in internal/history, with made histories.
+// That the checks can fail is shown by relays that break what a replica relies on: its lease (heartbeats of the ownership group that nobody confirmed),
+// producer ids (taken out of what it appends, so that the cluster accepts late writes), read barriers (appends that are acknowledged and go nowhere);
+// and in internal/history, with made histories.
 //
 // File map:
 //
@@ -18,6 +19,8 @@
 //	world_test.go     a cluster, two replicas, who owns what
 //	client_test.go    a client that asks one replica and takes note
 //	steps_test.go     the steps, and what is done at each
-//	lies_test.go      a replica that is told that it still owns; and a broken fence, which is found
+//	lies_test.go      a replica that is told that it still owns; one that is cut from the cluster
+//	broken_test.go    a broken fence, which is found
 //	expired_test.go   transactional ids that expire
+//	forgotten_test.go producers that a partition's leader forgets
 package fence

@@ -6,7 +6,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +22,22 @@ import (
 
 var full = flag.Bool("full", false, "all steps on all versions of Kafka, and what waits for expiries")
 
-func TestMain(m *testing.M) { os.Exit(kafkatest.Main(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// Worlds wait for sessions to end most of the time: more of them than processors run side by side.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	os.Exit(kafkatest.Main(m))
+}
+
+// versions are those on which a test is played.
+func versions() []string {
+	if *full {
+		return []string{kafkatest.V44, kafkatest.V391}
+	}
+	return []string{kafkatest.V44}
+}
 
 const (
 	partitions = 2
@@ -50,7 +67,24 @@ type world struct {
 }
 
 // prepared are the clusters, by address, that have the topic of the groups.
-var prepared = map[string]bool{}
+var prepared struct {
+	sync.Mutex
+	clusters map[string]bool
+}
+
+// prepare has the cluster have that topic.
+func prepare(t *testing.T, c *kafkatest.Cluster) {
+	prepared.Lock()
+	defer prepared.Unlock()
+	if prepared.clusters[c.Bootstrap()] {
+		return
+	}
+	kafkatest.CreateTopics(t, c.Bootstrap(), 1, inTopic)
+	if prepared.clusters == nil {
+		prepared.clusters = map[string]bool{}
+	}
+	prepared.clusters[c.Bootstrap()] = true
+}
 
 // options are those of a broker that lets the ownership group's session be short.
 func options(version string) kafkatest.Options {
@@ -67,21 +101,28 @@ func newWorld(t *testing.T, o kafkatest.Options, more ...string) *world {
 	}, t.Name())
 	start := time.Now()
 	w.rec = history.NewRecorder(func() time.Duration { return time.Since(start) })
-	if !prepared[w.cluster.Bootstrap()] {
-		prepared[w.cluster.Bootstrap()] = true
-		kafkatest.CreateTopics(t, w.cluster.Bootstrap(), 1, inTopic)
-	}
+	prepare(t, w.cluster)
 	for _, id := range []int32{nodeOne, nodeTwo} {
 		r := &replica{relay: newRelay(t, fmt.Sprint(id))}
-		r.Keeper = kafkatest.StartStreamkeeper(t, append([]string{"serve", "--bootstrap-servers", r.relay.through(w.cluster.Bootstrap()), "--log-topic", w.topic,
+		var seeds []string
+		for _, broker := range w.seeds() {
+			seeds = append(seeds, r.relay.through(broker))
+		}
+		r.Keeper = kafkatest.NewStreamkeeper(t, append([]string{"serve", "--bootstrap-servers", strings.Join(seeds, ","), "--log-topic", w.topic,
 			"--log-partitions", fmt.Sprint(partitions), "--node-id", fmt.Sprint(id), "--ownership-session-timeout", session.String(), "--shutdown-timeout", session.String(), "--plugin", "none",
 			"--set", "group.streams.initial.rebalance.delay.ms=0", "--set", "group.streams.assignment.interval.ms=0"}, more...)...)
+		r.Start()
 		r.asker = &asker{t: t, rec: w.rec, node: id, addr: r.Bootstrap()}
 		w.nodes[id] = r
+	}
+	for _, r := range w.nodes {
+		r.WaitReady()
 	}
 	w.ready()
 	return w
 }
+
+func (w *world) seeds() []string { return strings.Split(w.cluster.Bootstrap(), ",") }
 
 // ready waits until both replicas serve, a shard each.
 func (w *world) ready() {
@@ -109,7 +150,7 @@ func (w *world) log() history.Log {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	l, err := history.ReadLog(ctx, w.topic, kgo.SeedBrokers(w.cluster.Bootstrap()))
+	l, err := history.ReadLog(ctx, w.topic, kgo.SeedBrokers(w.seeds()...))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -174,6 +215,33 @@ func (w *world) mayBe(what string, err error) {
 	if errors.As(err, &k) {
 		w.t.Errorf("%s: a replica that was replaced answers %v", what, err)
 	}
+}
+
+// refused says that the cluster took nothing that it should have refused. Where a claim has another producer id than the one before, because that
+// one was forgotten meanwhile, the cluster can't know.
+func (w *world) refused(j history.Judged) {
+	w.t.Helper()
+	for _, v := range j.Void() {
+		if v.Tenure == nil || v.ProducerID == v.Tenure.ProducerID {
+			w.t.Errorf("the cluster took what it should have refused: %v", v)
+		}
+	}
+}
+
+// waitRepaired waits until each record that does not count is followed by one of its key that does: compaction would keep it otherwise.
+func (w *world) waitRepaired() history.Judged {
+	w.t.Helper()
+	var j history.Judged
+	kafkatest.Eventually(w.t, patience, func() error {
+		j, _ = w.log().Judge()
+		for _, v := range j.Void() {
+			if !slices.ContainsFunc(j.Records[v.Partition], func(s history.Stood) bool { return s.Record.Key == v.Record.Key && !s.Void && s.Offset > v.Offset }) {
+				return fmt.Errorf("not repaired: %v", v)
+			}
+		}
+		return nil
+	})
+	return j
 }
 
 // judge compares what clients were told with itself and with the log.
