@@ -276,6 +276,10 @@ func (k *Kafka) checkTopic(c configs) error {
 	advice := func(setting, value string) string {
 		return fmt.Sprintf("change it with kafka-configs --alter --entity-type topics --entity-name %s --add-config %s=%s, or name another topic", k.id.Topic, setting, value)
 	}
+	if c["cleanup.policy"] == restoringPolicy && c["retention.ms"] == restoringRetention {
+		return fmt.Errorf("%s %s: %w (cleanup.policy is %s, retention.ms is %s): it has a part of what was there. Wait for the restore that is under way, or, if it was interrupted, delete the topic and run streamkeeper restore again",
+			k.cfg.what, k.id.Topic, ErrRestoring, restoringPolicy, restoringRetention)
+	}
 	// A policy of "compact,delete" would forget groups that are alive.
 	if got, ok := c["cleanup.policy"]; ok && strings.TrimSpace(got) != "compact" {
 		return k.wrong("cleanup.policy", strconv.Quote(got), `"compact"`, advice("cleanup.policy", "compact"))

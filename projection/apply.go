@@ -54,7 +54,7 @@ func (s *Store) beginApply(part *partition, e *engine, b eventlog.Batch, now tim
 	wanted, ours := part.wanted, part.engine == e.number
 	a := &apply{
 		s: s, part: part, e: e,
-		after: part.checkpoint, persisted: part.persisted, pending: part.pending, logIDSeen: part.logIDSeen,
+		after: part.checkpoint, persisted: part.persisted, pending: part.pending, logIDSeen: part.logIDSeen, whole: part.whole,
 	}
 	part.mu.Unlock()
 	c := &a.after
@@ -88,6 +88,7 @@ type apply struct {
 	voids     []Void           // those with a key that can be read, in order
 	pending   int              // number of pending offsets
 	logIDSeen bool
+	whole     bool // kindWhole is stored
 	counts    countsOf
 	touched   []string // groups that get records, offsets aside; with repeats
 	value     []byte
@@ -264,6 +265,12 @@ func (a *apply) finish(b eventlog.Batch, refused *refusal, now time.Time) error 
 	}
 	if refused == nil && b.AtEnd() {
 		a.after.atEnd = now
+		if !a.whole {
+			if err := a.batch.Set(partitionKey(a.part.p, kindWhole), nil, nil); err != nil {
+				return err
+			}
+			a.whole = true
+		}
 	}
 	if n := len(a.owners); n > 0 {
 		if err := a.batch.Set(partitionKey(a.part.p, kindOwner), encodeOwner(a.owners[n-1]), nil); err != nil {
@@ -302,6 +309,7 @@ func (s *Store) publish(a *apply, b eventlog.Batch, refused *refusal, now time.T
 	part.persisted = a.persisted
 	part.pending = a.pending
 	part.logIDSeen = a.logIDSeen
+	part.whole = a.whole
 	part.err = nil
 	if refused != nil {
 		part.err = fmt.Errorf("%w: partition %d of %s, offset %d: %w", eventlog.ErrRefused, part.p, s.cfg.Identity.Topic, refused.offset, refused.err)

@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"streamkeeper/eventlog"
 )
 
@@ -18,6 +20,16 @@ type Held struct {
 	TopicID    [16]byte
 	Partitions int32
 	Groups     int64 // streams groups
+	Configured int64 // groups, existing or not, for which something is configured
+	Offsets    int64 // committed offsets
+	Values     int64 // records of an annex
+	// Unread are the partitions that had not been read to the log's end when the store was closed: what it holds of them is a part.
+	Unread []int32
+}
+
+// Empty says that there is nothing that would be missed.
+func (h Held) Empty() bool {
+	return h.Groups == 0 && h.Configured == 0 && h.Offsets == 0 && h.Values == 0
 }
 
 // Look says what a store in cfg.Dir holds, whatever log it is of; nothing where there is none, or one that can't be read. An error is
@@ -69,6 +81,30 @@ func (v view) each(f func(eventlog.Record) error) error {
 	return nil
 }
 
+// EachValue calls f with every record of an annex that a store in cfg.Dir holds, whatever annex it is of. f must not keep key and value. It ends
+// with f's first error.
+func EachValue(cfg Config, f func(p int32, key, value []byte) error) error {
+	return visit(cfg, func(e *engine) error {
+		for p := range holds(e).Partitions {
+			lower := partitionKey(p, kindValue)
+			it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: lower.after()})
+			if err != nil {
+				return err
+			}
+			for valid := it.First(); valid && err == nil; valid = it.Next() {
+				var value []byte
+				if _, value, err = splitRecord(it.Value()); err == nil {
+					err = f(p, it.Key()[headBytes:], value)
+				}
+			}
+			if err := errors.Join(err, it.Error(), it.Close()); err != nil {
+				return fmt.Errorf("partition %d: %w", p, err)
+			}
+		}
+		return nil
+	})
+}
+
 // visit opens the newest engine of a directory, whatever log it is of, if there is one that can be read.
 func visit(cfg Config, do func(*engine) error) error {
 	cfg.Identity = eventlog.Identity{Partitions: 1} // of no log
@@ -117,11 +153,18 @@ func holds(e *engine) Held {
 	}
 	h := Held{Topic: meta.Topic, TopicID: meta.TopicID, Partitions: meta.Partitions}
 	for p := range meta.Partitions {
-		n, err := (view{e.db, p}).count(kindGroup)
-		if err != nil {
-			return Held{}
+		for kind, sum := range map[byte]*int64{kindGroup: &h.Groups, kindConfig: &h.Configured, kindOffset: &h.Offsets, kindValue: &h.Values} {
+			n, err := (view{e.db, p}).count(kind)
+			if err != nil {
+				return Held{}
+			}
+			*sum += n
 		}
-		h.Groups += n
+		if whole, err := has(e.db, partitionKey(p, kindWhole)); err != nil {
+			return Held{}
+		} else if !whole {
+			h.Unread = append(h.Unread, p)
+		}
 	}
 	return h
 }

@@ -2,6 +2,7 @@ package projection
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ func TestAStoreOfAnotherLogIsKeptWhereItIsTheLastCopy(t *testing.T) {
 		must(t, err)
 		return held
 	}
-	if h := look(); h != (Held{}) {
+	if h := look(); !reflect.DeepEqual(h, Held{}) {
 		t.Errorf("where there is nothing: %+v", h)
 	}
 	former := cfg.Identity
@@ -34,7 +35,7 @@ func TestAStoreOfAnotherLogIsKeptWhereItIsTheLastCopy(t *testing.T) {
 	must(t, s.Batch(0, groupsBatch(0, "a", "b")))
 	must(t, s.Batch(1, groupsBatch(0, "c")))
 	must(t, s.Close())
-	if h := look(); h != (Held{cfg.Identity.Topic, cfg.Identity.TopicID, cfg.Identity.Partitions, 3}) {
+	if h := look(); h.Groups != 3 || h.Topic != cfg.Identity.Topic || h.TopicID != cfg.Identity.TopicID || h.Partitions != cfg.Identity.Partitions || h.Empty() {
 		t.Errorf("held %+v", h)
 	}
 
@@ -57,4 +58,38 @@ func TestAStoreOfAnotherLogIsKeptWhereItIsTheLastCopy(t *testing.T) {
 	if len(none) > 0 {
 		t.Errorf("groups of another log: %v", none)
 	}
+}
+
+// Of a partition that was not read to the log's end a store holds a part; whoever takes it for the last copy must know.
+func TestAPartitionThatWasNotReadToItsEndIsTold(t *testing.T) {
+	cfg := testConfig(vfs.NewMem())
+	unread := func(want ...int32) {
+		t.Helper()
+		held, err := Look(cfg)
+		must(t, err)
+		for p := int32(2); p < cfg.Identity.Partitions; p++ {
+			want = append(want, p) // never read
+		}
+		if !reflect.DeepEqual(held.Unread, want) {
+			t.Errorf("unread are %v, want %v", held.Unread, want)
+		}
+	}
+	s := open(t, cfg)
+	part := groupsBatch(0, "a", "b")
+	part.HighWatermark += 5
+	must(t, s.Batch(0, part))
+	must(t, s.Batch(1, groupsBatch(0, "c")))
+	must(t, s.Close())
+	unread(0)
+
+	s = open(t, cfg)
+	part.Entries, part.Next = nil, part.HighWatermark
+	must(t, s.Batch(0, part))
+	must(t, s.Close())
+	unread()
+
+	s = open(t, cfg) // a rebuild that was interrupted
+	must(t, s.Reset(1, "test"))
+	must(t, s.Close())
+	unread(1)
 }

@@ -17,6 +17,7 @@ const storeFormat = 2
 //	00 'M'                                               JSON of storeMeta: format version, topic, topic id, partition count
 //	00 'N' node:int32                                    JSON of eventlog.Owner: the newest ownership record of a node id
 //	01 p:int32 '@'                                       checkpoint (checkpoint.go): how far the partition is applied
+//	01 p:int32 'e'                                       empty: the partition was read to the log's end since it was begun
 //	01 p:int32 'w'                                       JSON of eventlog.Owner: the last ownership record
 //	01 p:int32 'g' group                                 record of type 17
 //	01 p:int32 'm' group member                          record of type 19; their groups are the groups with members
@@ -40,6 +41,7 @@ const (
 	kindMeta       = 'M' // in spaceStore
 	kindNode       = 'N'
 	kindCheckpoint = '@'
+	kindWhole      = 'e'
 	kindOwner      = 'w'
 	kindGroup      = 'g'
 	kindMember     = 'm'

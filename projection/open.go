@@ -152,7 +152,7 @@ func (s *Store) openAt(number int) (Reason, string, error) {
 			return "", "", nil
 		}
 		if err == nil && reason == ReasonTopic && s.cfg.KeepOther {
-			if held := holds(e); held.Groups > 0 {
+			if held := holds(e); !held.Empty() {
 				err = fmt.Errorf("%w: %s holds %d of topic %s with id %s; the log is topic %s with id %s now", ErrOtherLog, s.cfg.Dir, held.Groups,
 					held.Topic, uuid(held.TopicID), s.cfg.Identity.Topic, uuid(s.cfg.Identity.TopicID))
 			}
@@ -218,6 +218,9 @@ func (part *partition) load(e *engine) error {
 		return err
 	}
 	part.persisted = part.checkpoint.atEnd
+	if part.whole, err = has(e.db, partitionKey(part.p, kindWhole)); err != nil {
+		return err
+	}
 	if b, err = get(e.db, partitionKey(part.p, kindOwner)); err != nil {
 		return err
 	}

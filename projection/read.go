@@ -397,3 +397,9 @@ func (s *Store) Offsets(p int32, group string, f func(Stored) bool) error {
 func (s *Store) Pending(p int32, group string, f func(producerID int64, s Stored) bool) error {
 	return s.read(p, func(v view) error { return v.pending(group, f) })
 }
+
+// has says that there is a value, be it an empty one.
+func has(db pebble.Reader, k key) (bool, error) {
+	b, err := get(db, k)
+	return b != nil, err
+}

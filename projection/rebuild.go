@@ -117,7 +117,7 @@ func (part *partition) restart(engine int) {
 	part.engine = engine
 	part.checkpoint = nothing()
 	part.owner, part.owned = eventlog.Owner{}, false
-	part.atEnd, part.loading = false, true
+	part.atEnd, part.loading, part.whole = false, true, false
 	part.err = nil
 	part.pending = 0
 	part.logIDSeen = false

@@ -103,6 +103,7 @@ type partition struct {
 	owned     bool
 	atEnd     bool // has stood at the end since the start or the last rebuild
 	loading   bool // rebuilt in this process, and not at the end since
+	whole     bool // the engine has it to the end of a former moment: kindWhole is stored
 	err       error
 	pending   int    // number of pending offsets
 	logIDSeen bool   // logID was read since the last rebuild, and not by an earlier process

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"streamkeeper/eventlog"
@@ -88,7 +91,30 @@ func (r *replica) drain(p *parts) {
 	if err := p.gateway.Close(ctx); err != nil {
 		r.log.Warn("connections were cut", "err", err)
 	}
+	p.readUp(ctx, r.log)
 	r.log.Info("stopped", "duration", time.Since(begun))
+}
+
+// readUpMax bounds how long a stop waits for the projection: what was written last is read in milliseconds, unless the cluster is away.
+const readUpMax = 2 * time.Second
+
+// readUp waits until the projection has what the log has: the data directory of a stopped replica may be the last copy of it.
+func (p *parts) readUp(ctx context.Context, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, readUpMax)
+	defer cancel()
+	var wg sync.WaitGroup
+	var behind atomic.Int32
+	for q := range p.host.Partitions() {
+		wg.Go(func() {
+			if err := p.host.Barrier(ctx, q); err != nil && !errors.Is(err, eventlog.ErrRefused) {
+				behind.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if n := behind.Load(); n > 0 {
+		log.Warn("the data directory lacks the last records of some partitions; do not restore from it", "partitions", n)
+	}
 }
 
 // handover is the membership with one thing more: where no other replica is there, nobody will claim the shards, and a stop

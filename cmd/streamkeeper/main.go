@@ -4,7 +4,7 @@
 //	metrics.go kafka_metrics.go              what it measures; what Kafka's coordinator measures, too
 //	descriptions.go sweep.go                 topology descriptions and their plugin; shards as the cleanup cycle sees them
 //	dev.go                                   the same with an embedded log
-//	restore.go                               a log made of a data directory
+//	backup.go restore.go restore_source.go   the log in a file; a log made of a file, or of a data directory
 //	groups.go topology.go                    list, describe, delete: streams groups, over Kafka's protocol; topology descriptions
 //	log.go log_explain.go shards.go          the record log, over the network; what its records mean
 package main
@@ -34,7 +34,8 @@ type cli struct {
 	Describe describeCmd `cmd:"" help:"Show a streams group: state, members, tasks, offsets and lag."`
 	Delete   deleteCmd   `cmd:"" help:"Delete streams groups that have no members."`
 	Log      logCmd      `cmd:"" help:"Print the record log, decoded, one record a line."`
-	Restore  restoreCmd  `cmd:"" help:"Write the groups that a data directory holds into a new log, where theirs was deleted."`
+	Backup   backupCmd   `cmd:"" help:"Write what the record log holds into a file; replicas may run meanwhile."`
+	Restore  restoreCmd  `cmd:"" help:"Write the groups of a backup, or of a data directory, into a new log, where theirs was deleted."`
 	Shards   shardsCmd   `cmd:"" help:"Show which replica owns which shard."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }

@@ -243,10 +243,10 @@ func (r *replica) mayCreateLog() error {
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
-	if held.Groups == 0 {
+	if held.Empty() {
 		return nil
 	}
-	return fmt.Errorf("--data-dir: %s holds %d groups of topic %s. %s", r.projectionDir(), held.Groups, held.Topic, lastCopyAdvice)
+	return fmt.Errorf("--data-dir: %s holds %s (and the configuration of %d) of topic %s. %s", r.projectionDir(), counted(held.Groups, "group"), held.Configured, held.Topic, lastCopyAdvice)
 }
 
 // node is this replica as clients see it.

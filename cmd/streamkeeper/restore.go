@@ -3,25 +3,31 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"streamkeeper/eventlog"
-	"streamkeeper/internal/config"
-	"streamkeeper/projection"
+	"streamkeeper/internal/backup"
+	"streamkeeper/plugin/topic"
 )
 
 type restoreCmd struct {
-	config.Upstream
+	BootstrapServers     []string      `name:"bootstrap-servers" placeholder:"HOST:PORT" help:"The cluster to restore to; not needed with --dry-run."`
+	From                 string        `name:"from" placeholder:"FILE" help:"A file that streamkeeper backup wrote; without it, --data-dir is read."`
 	DataDir              string        `name:"data-dir" default:"./data" help:"The data directory of a replica that is stopped."`
+	Partial              bool          `name:"partial" help:"Take a data directory also where it has not been read to the log's end."`
+	DryRun               bool          `name:"dry-run" help:"Read the whole file of --from, say what is in it, and write nothing."`
 	LogTopic             string        `name:"log-topic" default:"__streams_groups" help:"The record log: made if it is missing; it must be empty."`
-	LogReplicationFactor int16         `name:"log-replication-factor" placeholder:"N" help:"Replicas of the log when it is created (3, at most the number of brokers)."`
-	Timeout              time.Duration `name:"timeout" default:"10m" help:"How long it may take in all."`
+	DescriptionTopic     string        `name:"description-topic" placeholder:"TOPIC" help:"The topic of topology descriptions (the log topic's name with -topologies): made if it is missing; left as it is unless it is empty."`
+	LogReplicationFactor int16         `name:"log-replication-factor" placeholder:"N" help:"Replicas of the topics when they are created (3, at most the number of brokers)."`
+	Timeout              time.Duration `name:"timeout" default:"1h" help:"How long it may take in all."`
 }
 
 const (
@@ -31,66 +37,135 @@ const (
 	restoreRequestBytes = 100 << 20
 )
 
-// Run writes what the directory holds of a log that is gone into a new one. The records go there as they are, without a producer id and before any
-// ownership record: as long as nobody has claimed a partition, all that is in it counts (D4).
+// Run writes what a backup or a directory holds of a log that is gone into a new one. The records go there as they are, without a producer id and before
+// any ownership record: as long as nobody has claimed a partition, all that is in it counts (D4).
 func (c *restoreCmd) Run(ctx context.Context, s *stdio) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, errTimeout)
 	defer cancel()
-	dir := projection.Config{Dir: filepath.Join(c.DataDir, "projection")}
-	held, err := projection.Look(dir)
+	if c.DryRun {
+		if c.From == "" {
+			return errors.New("--dry-run says what is in a file: name it with --from")
+		}
+		h, err := backup.Check(c.From)
+		if err != nil {
+			return fmt.Errorf("--from: %w", err)
+		}
+		return writeHeader(s.out, c.From, h)
+	}
+	if len(c.BootstrapServers) == 0 {
+		return errors.New("--bootstrap-servers: where to restore to is not given")
+	}
+	held, descriptions, err := c.sources()
 	if err != nil {
-		return fmt.Errorf("--data-dir: %w", err)
+		return err
 	}
-	if held.Groups == 0 {
-		return fmt.Errorf("--data-dir: %s holds no groups", dir.Dir)
-	}
-	log, err := eventlog.OpenKafka(ctx, eventlog.KafkaConfig{
-		SeedBrokers: c.BootstrapServers, Topic: c.LogTopic, Partitions: held.Partitions, ReplicationFactor: c.LogReplicationFactor,
+	cfg := eventlog.KafkaConfig{
+		SeedBrokers: c.BootstrapServers, Topic: c.LogTopic, Partitions: held.partitions, ReplicationFactor: c.LogReplicationFactor,
 		Logger: slog.New(slog.DiscardHandler),
-	})
+	}
+	log, err := eventlog.OpenKafka(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	if log.Identity().TopicID == held.TopicID && held.TopicID != [16]byte{} {
-		return fmt.Errorf("topic %s is the log that %s was made of: there is nothing to restore", c.LogTopic, dir.Dir)
+	if topicID(log.Identity().TopicID) == held.topicID && held.topicID != "" {
+		return fmt.Errorf("topic %s is the log that %s was made of: there is nothing to restore", c.LogTopic, held.from)
 	}
-	if err := c.ends(ctx, log, map[int32]int64{}, "restore writes into an empty topic only; after one that was interrupted, delete the topic and try again"); err != nil {
+	if err := ends(ctx, log, nil, "restore writes into an empty topic only; after one that was interrupted, delete the topic and try again"); err != nil {
 		return err
 	}
-	written, err := c.write(ctx, dir, log.Settings().BatchBytesMax)
+	if err := c.mark(ctx, log, true, s); err != nil {
+		return err
+	}
+	// Descriptions first: they are nothing without their groups, and a replica refuses the log as long as it is marked.
+	if descriptions != nil {
+		if err := c.descriptions(ctx, cfg, descriptions, s); err != nil {
+			return err
+		}
+	}
+	records, err := c.fill(ctx, log, held)
 	if err != nil {
 		return err
 	}
-	if err := c.ends(ctx, log, written, "somebody else wrote meanwhile: stop all replicas, delete the topic and try again"); err != nil {
+	if err := c.mark(ctx, log, false, s); err != nil {
 		return err
 	}
-	records := int64(0)
-	for _, n := range written {
-		records += n
-	}
-	fmt.Fprintf(s.out, "restored %d groups with %d records into %s\n", held.Groups, records, c.LogTopic)
+	fmt.Fprintf(s.out, "restored %s with %d records into %s\n", counted(held.groups, "group"), records, c.LogTopic)
 	fmt.Fprintln(s.out, "Start each replica with --accept-new-log once, or with an empty data directory.")
 	return nil
 }
 
+// descriptions restores the topology descriptions, unless their topic has some.
+func (c *restoreCmd) descriptions(ctx context.Context, cfg eventlog.KafkaConfig, held *restorable, s *stdio) error {
+	cfg.Topic = cmp.Or(c.DescriptionTopic, c.LogTopic+topic.TopicSuffix)
+	annex, err := eventlog.OpenAnnex(ctx, cfg, eventlog.Annexing{
+		What: "topology description topic", BatchBytesWanted: topicBatchBytes, Advice: "name another one with --description-topic, or delete this one",
+	})
+	if err != nil {
+		return err
+	}
+	defer annex.Close()
+	if err := ends(ctx, annex, nil, ""); err != nil {
+		fmt.Fprintf(s.out, "topology descriptions are left as they are: %v\n", err)
+		return nil
+	}
+	records, err := c.fill(ctx, annex, held)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, "restored %s into %s\n", counted(records, "topology description"), cfg.Topic)
+	return nil
+}
+
+// mark makes replicas refuse the log while it is a part of what it will be.
+func (c *restoreCmd) mark(ctx context.Context, log *eventlog.Kafka, restoring bool, s *stdio) error {
+	err := log.MarkRestoring(ctx, restoring)
+	if restoring && (errors.Is(err, kerr.UnsupportedVersion) || errors.Is(err, kerr.InvalidConfig) || errors.Is(err, kerr.InvalidRequest) ||
+		errors.Is(err, kerr.PolicyViolation) || errors.Is(err, kerr.TopicAuthorizationFailed) || errors.Is(err, kerr.ClusterAuthorizationFailed)) {
+		fmt.Fprintf(s.err, "the topic can't be marked, see that no replica starts before this is over, nor after it failed: %v\n", err)
+		return nil
+	}
+	return err
+}
+
+// fill writes everything and sees that nobody else has.
+func (c *restoreCmd) fill(ctx context.Context, log *eventlog.Kafka, held *restorable) (records int64, err error) {
+	written, err := c.write(ctx, log, held)
+	if err != nil {
+		return 0, err
+	}
+	if err := ends(ctx, log, written, "somebody else wrote meanwhile: stop all replicas, delete the topic and try again"); err != nil {
+		return 0, err
+	}
+	for _, n := range written {
+		records += n
+	}
+	return records, nil
+}
+
 // ends compares the ends of the partitions with what was written into them.
-func (c *restoreCmd) ends(ctx context.Context, log *eventlog.Kafka, written map[int32]int64, otherwise string) error {
+func ends(ctx context.Context, log *eventlog.Kafka, written map[int32]int64, otherwise string) error {
 	for p := range log.Identity().Partitions {
 		end, err := log.End(ctx, p)
 		if err != nil {
 			return err
 		}
-		if end != written[p] {
-			return fmt.Errorf("partition %d of topic %s ends at %d, want %d: %s", p, c.LogTopic, end, written[p], otherwise)
+		if end == written[p] {
+			continue
 		}
+		err = fmt.Errorf("partition %d of topic %s ends at %d, want %d", p, log.Identity().Topic, end, written[p])
+		if otherwise != "" {
+			err = fmt.Errorf("%w: %s", err, otherwise)
+		}
+		return err
 	}
 	return nil
 }
 
-// write produces all records, in batches of at most batchBytesMax bytes, and returns how many went into each partition.
-func (c *restoreCmd) write(ctx context.Context, dir projection.Config, batchBytesMax int) (map[int32]int64, error) {
-	batch := int32(min(batchBytesMax, restoreBatchBytesMax))
+// write produces all records, in batches that the topic takes, and returns how many went into each partition.
+func (c *restoreCmd) write(ctx context.Context, log *eventlog.Kafka, held *restorable) (map[int32]int64, error) {
+	name := log.Identity().Topic
+	batch := int32(min(log.Settings().BatchBytesMax, restoreBatchBytesMax))
 	cl, err := kgo.NewClient(kgo.ProducerBatchMaxBytes(batch), kgo.BrokerMaxWriteBytes(max(restoreRequestBytes, 2*batch)), kgo.SeedBrokers(c.BootstrapServers...), kgo.DisableIdempotentWrite(), kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.MaxProduceRequestsInflightPerBroker(1), // without idempotence the order is kept by this
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()))
@@ -101,13 +176,10 @@ func (c *restoreCmd) write(ctx context.Context, dir projection.Config, batchByte
 	var mu sync.Mutex
 	var failed error
 	written := map[int32]int64{}
-	err = projection.Each(dir, func(p int32, r eventlog.Record) error {
-		raw, err := eventlog.TryEncode(r)
-		if err != nil {
-			return err
-		}
+	err = held.each(func(p int32, key, value []byte) error {
 		written[p]++
-		cl.Produce(ctx, &kgo.Record{Topic: c.LogTopic, Partition: p, Key: raw.Key, Value: raw.Value}, func(_ *kgo.Record, err error) {
+		record := &kgo.Record{Topic: name, Partition: p, Key: append([]byte{}, key...), Value: append([]byte{}, value...)}
+		cl.Produce(ctx, record, func(_ *kgo.Record, err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			if failed == nil {
@@ -122,7 +194,23 @@ func (c *restoreCmd) write(ctx context.Context, dir projection.Config, batchByte
 	mu.Lock()
 	defer mu.Unlock()
 	if err = cmp.Or(err, flushed, failed); err != nil {
-		return nil, fmt.Errorf("topic %s has a part of the groups only, delete it and try again: %w", c.LogTopic, err)
+		return nil, fmt.Errorf("topic %s has a part of the records only, delete it and try again: %w", name, err)
 	}
 	return written, nil
+}
+
+// topicID is the id of a topic as Kafka's tools print it; "" for none.
+func topicID(id [16]byte) string {
+	if id == [16]byte{} {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(id[:])
+}
+
+// counted is a number with its noun: 1 group, 2 groups.
+func counted(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -32,6 +32,7 @@ var arrows = []struct {
 	{"internal/inspect", []string{"eventlog"}},                                    // reads the log over the network, for the commands
 	{"internal/admin", []string{"internal/inspect", "client/..."}},                // what the commands ask a cluster
 	{"internal/embedded", []string{"internal/inspect"}},                           // the log of dev
+	{"internal/backup", nil},                                                      // a file format
 	{"internal/kafkatest", nil},
 	{"internal/history", []string{"eventlog"}}, // judges histories, for tests
 	{"tests/...", []string{"..."}},

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/internal/backup"
+	"streamkeeper/internal/config"
+	"streamkeeper/plugin/topic"
+	"streamkeeper/projection"
+)
+
+type backupCmd struct {
+	config.Upstream
+	To               string        `name:"to" required:"" placeholder:"FILE" help:"The file to write. It must not exist; beside it there must be room for as much again."`
+	LogTopic         string        `name:"log-topic" default:"__streams_groups" help:"The record log."`
+	DescriptionTopic string        `name:"description-topic" placeholder:"TOPIC" help:"The topic of topology descriptions (the log topic's name with -topologies)."`
+	Timeout          time.Duration `name:"timeout" default:"1h" help:"How long it may take in all."`
+}
+
+// Run reads both topics as a replica would, into stores of its own, and writes what counts in them into the file. Replicas may run meanwhile: of each
+// partition the backup has what was there at one moment.
+func (c *backupCmd) Run(ctx context.Context, s *stdio) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, errTimeout)
+	defer cancel()
+	if _, err := os.Lstat(c.To); err == nil {
+		return fmt.Errorf("--to: %s exists: name another file", c.To)
+	}
+	work, err := os.MkdirTemp(filepath.Dir(c.To), ".streamkeeper-backup-*")
+	if err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+
+	h := backup.Header{Version: version(), Taken: time.Now().UTC(), Cluster: c.BootstrapServers}
+	there, err := existing(ctx, c.BootstrapServers, c.LogTopic, c.descriptions())
+	if err != nil {
+		return err
+	}
+	if !there[c.LogTopic] {
+		return fmt.Errorf("--log-topic: topic %s does not exist at %v", c.LogTopic, c.BootstrapServers)
+	}
+	cfg := eventlog.KafkaConfig{SeedBrokers: c.BootstrapServers, Topic: c.LogTopic, Logger: slog.New(slog.DiscardHandler)}
+	log, err := eventlog.OpenKafka(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	dirs := []projection.Config{{Dir: filepath.Join(work, "log")}}
+	t, err := readTopic(ctx, log, dirs[0])
+	if err != nil {
+		return err
+	}
+	h.Topics = append(h.Topics, t)
+	if there[c.descriptions()] {
+		cfg.Topic, cfg.Partitions = c.descriptions(), log.Identity().Partitions
+		annex, err := eventlog.OpenAnnex(ctx, cfg, eventlog.Annexing{What: "topology description topic", Advice: "name another one with --description-topic"})
+		if err != nil {
+			return err
+		}
+		defer annex.Close()
+		dirs = append(dirs, projection.Config{Dir: filepath.Join(work, "descriptions"), Opaque: true})
+		if t, err = readTopic(ctx, annex, dirs[1]); err != nil {
+			return err
+		}
+		h.Topics = append(h.Topics, t)
+	}
+	w, err := backup.Create(c.To, h)
+	if err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	for i, dir := range dirs {
+		if err := eachRaw(dir, func(p int32, key, value []byte) error {
+			return cmp.Or(context.Cause(ctx), w.Add(i, p, key, value))
+		}); err != nil {
+			w.Abandon()
+			return fmt.Errorf("--to: %w", err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	checked, err := backup.Check(c.To)
+	if err != nil {
+		return fmt.Errorf("what was written can't be read: %w", err)
+	}
+	return writeHeader(s.out, c.To, checked)
+}
+
+func (c *backupCmd) descriptions() string {
+	return cmp.Or(c.DescriptionTopic, c.LogTopic+topic.TopicSuffix)
+}
+
+// existing says which topics are there.
+func existing(ctx context.Context, seeds []string, names ...string) (map[string]bool, error) {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(seeds...))
+	if err != nil {
+		return nil, fmt.Errorf("--bootstrap-servers: %w", err)
+	}
+	defer cl.Close()
+	topics, err := kadm.NewClient(cl).ListTopicsWithInternal(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("--bootstrap-servers: %w", err)
+	}
+	there := map[string]bool{}
+	for _, name := range names {
+		there[name] = topics.Has(name)
+	}
+	return there, nil
+}
+
+// readTopic reads a topic into a store in dir.Dir, each partition to where it ends now.
+func readTopic(ctx context.Context, log *eventlog.Kafka, dir projection.Config) (backup.Topic, error) {
+	id := log.Identity()
+	t := backup.Topic{Name: id.Topic, ID: topicID(id.TopicID), Partitions: id.Partitions}
+	dir.Identity, dir.DeleteRetention = id, cmp.Or(log.Settings().DeleteRetention, deleteRetentionUnread)
+	store, err := projection.Open(dir)
+	if err != nil {
+		return t, err
+	}
+	reading, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- log.Follow(reading, store)
+		stop() // whoever waits for an offset need not wait on
+	}()
+	wait := func() error {
+		for p := range id.Partitions {
+			end, err := log.End(reading, p)
+			if err == nil {
+				err = store.Wait(reading, p, end)
+			}
+			if err != nil {
+				return fmt.Errorf("topic %s, partition %d: %w", id.Topic, p, err)
+			}
+		}
+		for p := range id.Partitions { // the tail reads on: what it has by now is in the store
+			for !store.AtEnd(p) {
+				select {
+				case <-reading.Done():
+					return fmt.Errorf("topic %s, partition %d: %w", id.Topic, p, context.Cause(reading))
+				case <-time.After(readyLook):
+				}
+			}
+		}
+		return nil
+	}
+	waited := wait()
+	stop()
+	followed := <-ended
+	for p := range id.Partitions {
+		t.Ends = append(t.Ends, store.Applied(p))
+	}
+	if err := store.Close(); waited == nil {
+		waited = err
+	}
+	if waited != nil {
+		if followed != nil && !errors.Is(followed, context.Canceled) {
+			waited = fmt.Errorf("%w (%w)", waited, followed)
+		}
+		return t, waited
+	}
+	held, err := projection.Look(projection.Config{Dir: dir.Dir})
+	if err != nil {
+		return t, err
+	}
+	if held.Partitions != id.Partitions {
+		return t, fmt.Errorf("%s: what was read of topic %s can't be read back", dir.Dir, id.Topic)
+	}
+	t.Groups, t.Configured, t.Offsets = held.Groups, held.Configured, held.Offsets
+	return t, eachRaw(dir, func(int32, []byte, []byte) error { t.Records++; return nil })
+}
+
+// eachRaw calls f with the records of a store as they are in its topic.
+func eachRaw(dir projection.Config, f func(p int32, key, value []byte) error) error {
+	if dir.Opaque {
+		return projection.EachValue(projection.Config{Dir: dir.Dir}, f)
+	}
+	return projection.Each(projection.Config{Dir: dir.Dir}, func(p int32, r eventlog.Record) error {
+		raw, err := eventlog.TryEncode(r)
+		if err != nil {
+			return err
+		}
+		return f(p, raw.Key, raw.Value)
+	})
+}
+
+// writeHeader says what a backup is of.
+func writeHeader(out io.Writer, path string, h backup.Header) error {
+	size := int64(0)
+	if st, err := os.Stat(path); err == nil {
+		size = st.Size()
+	}
+	fmt.Fprintf(out, "%s: %d bytes, whole, taken %s by streamkeeper %s of %v\n", path, size, h.Taken.Format(time.RFC3339), h.Version, h.Cluster)
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "TOPIC\tID\tPARTITIONS\tRECORDS\tGROUPS\tCONFIGURED\tOFFSETS")
+	for _, topic := range h.Topics {
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", topic.Name, cmp.Or(topic.ID, "-"), topic.Partitions, topic.Records, topic.Groups, topic.Configured, topic.Offsets)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"streamkeeper/internal/backup"
+	"streamkeeper/projection"
+)
+
+// restorable is one topic that can be restored.
+type restorable struct {
+	from       string // for people
+	topicID    string // as Kafka's tools print it; "" where it is not known
+	partitions int32
+	groups     int64
+	each       func(f func(p int32, key, value []byte) error) error
+}
+
+// sources opens what is to be restored: the log, and the topology descriptions where they are there. Everything that can be wrong with it is found here.
+func (c *restoreCmd) sources() (log, descriptions *restorable, err error) {
+	if c.From != "" {
+		return c.ofFile()
+	}
+	dir := projection.Config{Dir: filepath.Join(c.DataDir, "projection")}
+	held, err := projection.Look(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--data-dir: %w", err)
+	}
+	if held.Empty() {
+		return nil, nil, fmt.Errorf("--data-dir: %s holds no groups", dir.Dir)
+	}
+	if len(held.Unread) > 0 && !c.Partial {
+		return nil, nil, fmt.Errorf("--data-dir: %s has not been read to the log's end: of partitions %v it has a part only. Take another replica's directory, or restore what is there with --partial", dir.Dir, held.Unread)
+	}
+	log = &restorable{from: dir.Dir, topicID: topicID(held.TopicID), partitions: held.Partitions, groups: held.Groups,
+		each: func(f func(int32, []byte, []byte) error) error { return eachRaw(dir, f) }}
+	beside := projection.Config{Dir: filepath.Join(c.DataDir, "descriptions"), Opaque: true}
+	if held, err = projection.Look(projection.Config{Dir: beside.Dir}); err != nil {
+		return nil, nil, fmt.Errorf("--data-dir: %w", err)
+	}
+	if held.Values > 0 && held.Partitions == log.partitions {
+		descriptions = &restorable{from: beside.Dir, topicID: topicID(held.TopicID), partitions: held.Partitions,
+			each: func(f func(int32, []byte, []byte) error) error { return eachRaw(beside, f) }}
+	}
+	return log, descriptions, nil
+}
+
+func (c *restoreCmd) ofFile() (log, descriptions *restorable, err error) {
+	h, err := backup.Check(c.From)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--from: %w", err)
+	}
+	of := func(i int) *restorable {
+		t := h.Topics[i]
+		return &restorable{from: c.From, topicID: t.ID, partitions: t.Partitions, groups: t.Groups, each: func(f func(int32, []byte, []byte) error) error {
+			_, err := backup.Records(c.From, func(topic int, p int32, key, value []byte) error {
+				if topic != i {
+					return nil
+				}
+				return f(p, key, value)
+			})
+			return err
+		}}
+	}
+	if h.Topics[0].Records == 0 {
+		return nil, nil, fmt.Errorf("--from: %s holds no records of the log", c.From)
+	}
+	if len(h.Topics) > 1 && h.Topics[1].Records > 0 {
+		descriptions = of(1)
+	}
+	return of(0), descriptions, nil
+}
