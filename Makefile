@@ -36,7 +36,7 @@ check: fmt vet ## format, vet, the project's own rules, unit tests: before every
 	$(GO) test -short -timeout $(UNIT_TIMEOUT) ./...
 
 .PHONY: test
-test: fmt vet java fetch ## everything, with real brokers and a real Kafka Streams application
+test: fmt vet java netns fetch ## everything, with real brokers and a real Kafka Streams application
 	$(GO) test -timeout $(UNIT_TIMEOUT) $(FAST_PACKAGES)
 	$(GO) test -count=1 -p 1 -timeout $(JVM_TIMEOUT) $(JVM_PACKAGES)
 
@@ -63,6 +63,10 @@ differential: java fetch ## CHECKS random histories beside Kafka's own coordinat
 .PHONY: fence
 fence: java fetch ## the owner of a shard stopped at each step, and what clusters forget, on all versions of Kafka (about 3 minutes)
 	$(GO) test -count=1 -v -timeout 30m ./tests/fence -args -full
+
+.PHONY: chaos
+chaos: java netns fetch ## an hour of failures in network namespaces (root; CHAOS='-seed 42 -for 10m')
+	$(GO) test -count=1 -v -timeout 5h ./tests/chaos -args $(if $(findstring -for,$(CHAOS)),,-for 1h) $(CHAOS)
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZ_TIME (20s)
@@ -102,6 +106,13 @@ java:
 		echo "The tests need Java 17 (java, javac) and Maven (mvn), and they can't be installed here (no root, or no apt-get)." >&2; exit 1; \
 	else \
 		echo "Java 17 or Maven is missing: tests with a real Kafka will be skipped. On Debian: apt-get install openjdk-17-jdk-headless maven" >&2; \
+	fi
+
+# Namespaces need root, ip and iptables. Where they can't be had the tests in tests/chaos run without cuts, and say so.
+.PHONY: netns
+netns:
+	@if [ "$$(id -u)" = 0 ] && [ -n "$$CI" ] && command -v apt-get >/dev/null && ! { command -v ip && command -v iptables; } >/dev/null; then \
+		apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends iproute2 iptables || true; \
 	fi
 
 # The jars come before the tests, so that a slow download is not taken for a slow test.

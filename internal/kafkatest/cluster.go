@@ -27,6 +27,7 @@ type Options struct {
 	Properties map[string]string // more lines of server.properties, and other values for the harness's own
 	HeapMB     int               // heap of each broker in MiB, default 300
 	Classes    string            // a folder of tests/jvm whose classes the brokers have on their class path, for plugins
+	Host       string            // where brokers listen and are reached, default 127.0.0.1
 	JVM        []string          // JVM options instead of those that make for a quick start (for measurements)
 }
 
@@ -44,6 +45,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Brokers < 1 || o.Brokers > 5 {
 		return o, fmt.Errorf("kafkatest.Options.Brokers is %d, want 1 to 5", o.Brokers)
+	}
+	if o.Host == "" {
+		o.Host = "127.0.0.1"
 	}
 	if o.HeapMB == 0 {
 		o.HeapMB = 300
@@ -189,7 +193,7 @@ func (c *cluster) start() error {
 		return err
 	}
 	for i := range c.opts.Brokers {
-		n := &node{id: i + 1, port: port + i, ctrlPort: port + c.opts.Brokers + i, dir: filepath.Join(c.dir, fmt.Sprintf("broker%d", i+1))}
+		n := &node{id: i + 1, host: c.opts.Host, port: port + i, ctrlPort: port + c.opts.Brokers + i, dir: filepath.Join(c.dir, fmt.Sprintf("broker%d", i+1))}
 		c.nodes = append(c.nodes, n)
 	}
 	id := make([]byte, 16)

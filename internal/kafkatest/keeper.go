@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -94,6 +95,14 @@ func NewFaultyStreamkeeper(tb testing.TB, env []string, args ...string) *Keeper 
 	tb.Helper()
 	k := newKeeper(tb, faultyBinary, args)
 	k.env = append([]string{AsProcess + "=1"}, env...)
+	return k
+}
+
+// NewStreamkeeperIn is NewStreamkeeper for a process that another command starts in its own place, as "ip netns exec NAME" does.
+func NewStreamkeeperIn(tb testing.TB, command []string, args ...string) *Keeper {
+	tb.Helper()
+	k := newKeeper(tb, keeperBinary, args)
+	k.argv = append(slices.Clone(command), k.argv...)
 	return k
 }
 

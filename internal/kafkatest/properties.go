@@ -3,6 +3,7 @@ package kafkatest
 import (
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 )
@@ -10,12 +11,13 @@ import (
 // node is one broker's place: ids are 1, 2, …, as in the methods of Cluster.
 type node struct {
 	id             int
+	host           string
 	port, ctrlPort int
 	dir            string
 	proc           *process
 }
 
-func (n *node) addr() string { return fmt.Sprintf("127.0.0.1:%d", n.port) }
+func (n *node) addr() string { return net.JoinHostPort(n.host, fmt.Sprint(n.port)) }
 
 // properties is the server.properties of a node: KRaft, every node broker and controller, as little memory and as
 // few partitions of internal topics as do.
@@ -31,7 +33,7 @@ func properties(n *node, all []*node, o Options) string {
 		"node.id":                        fmt.Sprint(n.id),
 		"controller.quorum.voters":       strings.Join(voters, ","),
 		"controller.listener.names":      "CONTROLLER",
-		"listeners":                      fmt.Sprintf("PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", n.port, n.ctrlPort),
+		"listeners":                      fmt.Sprintf("PLAINTEXT://%s,CONTROLLER://127.0.0.1:%d", n.addr(), n.ctrlPort),
 		"advertised.listeners":           "PLAINTEXT://" + n.addr(),
 		"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
 		"inter.broker.listener.name":     "PLAINTEXT",

@@ -1,0 +1,156 @@
+package chaos
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+var (
+	seedFlag = flag.Uint64("seed", 0, "play this seed (0: the fixed one, then a random one)")
+	forFlag  = flag.Duration("for", 0, "how long to go on; 0: a short run")
+)
+
+const (
+	// fixedSeed is played in every run of the tests.
+	fixedSeed = 7
+	// shortBlows is the number of blows of a short run, for each seed.
+	shortBlows = 3
+	groupsMin  = 6
+)
+
+// calmMax is how long it may take after a blow until all groups work again. A replica that was cut off or paused for less than a session can find its
+// session over only afterwards; then its shards go to others: a session, a heartbeat and the takeover. Members look for their coordinator, one
+// replica after the other, each for the request time-out, and an expired member joins again. What is left is a machine that is busy, and Kafka's
+// brokers, which take up to their own session of 6 s to agree on leaders.
+const calmMax = 75 * time.Second
+
+// TestChaos: see the package.
+func TestChaos(t *testing.T) {
+	random := uint64(time.Now().UnixNano())
+	seeds := []uint64{fixedSeed, random}
+	if *seedFlag != 0 {
+		seeds = []uint64{*seedFlag}
+	} else if *forFlag > 0 {
+		seeds = []uint64{random}
+	}
+	w := newWorld(t, groupsMin)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for _, m := range w.members {
+		running.Go(func() { m.run(ctx) })
+	}
+	defer func() { stop(); running.Wait() }()
+	w.calm("the beginning")
+	for _, seed := range seeds {
+		t.Logf("SEED %d (go test ./tests/chaos -v -args -seed %d -for 10m)", seed, seed)
+		draw := rand.New(rand.NewPCG(seed, 0))
+		for blow := 0; !t.Failed(); blow++ {
+			if *forFlag > 0 && w.now() > *forFlag || *forFlag == 0 && blow == shortBlows {
+				break
+			}
+			w.blow(draw, blow)
+		}
+	}
+	stop()
+	running.Wait()
+	w.judge()
+}
+
+// blow lets one to three things go wrong at overlapping times, and waits until everything works again.
+func (w *world) blow(draw *rand.Rand, n int) {
+	count := 1
+	if n > 0 {
+		count = 1 + draw.IntN(3)
+	}
+	type mending struct {
+		at   time.Duration
+		mend func()
+	}
+	var mends []mending
+	var what []string
+	used := map[string]bool{}
+	for range count {
+		f := faults[draw.IntN(len(faults))]
+		target := draw.IntN(replicas)
+		own := rand.New(rand.NewPCG(draw.Uint64(), 0))
+		last := time.Duration(1+own.IntN(12)) * time.Second
+		gap := time.Duration(own.IntN(2000)) * time.Millisecond
+		// One fault for each replica, and one of the brokers: two of three are needed.
+		place := fmt.Sprint("replica ", target)
+		if strings.HasPrefix(f.name, "broker") || f.name == "leaders moved" {
+			place = "brokers"
+		}
+		if used[place] || w.net == nil && !f.netless {
+			continue
+		}
+		used[place] = true
+		w.logf("%s, %s, for %v", f.name, place, last)
+		mend, about := f.begin(w, target, own)
+		if about != "" {
+			w.logf("… %s", about)
+		}
+		what = append(what, f.name)
+		mends = append(mends, mending{w.now() + last, func() {
+			mend()
+			w.logf("mended: %s, %s", f.name, place)
+		}})
+		time.Sleep(gap) // faults overlap by chance
+	}
+	slices.SortFunc(mends, func(a, b mending) int { return cmp.Compare(a.at, b.at) })
+	for _, m := range mends {
+		time.Sleep(m.at - w.now()) // for as long as the fault is to last
+		m.mend()
+	}
+	w.calm(strings.Join(what, ", "))
+}
+
+// calm waits until all replicas are ready, and each group has its members, who have all its tasks, and commits.
+func (w *world) calm(after string) {
+	begun := w.now()
+	for {
+		why := w.troubled(begun)
+		if why == "" {
+			w.logf("calm %.1fs after: %s", (w.now() - begun).Seconds(), after)
+			return
+		}
+		if w.now()-begun > calmMax {
+			w.t.Fatalf("%v after %s: %s", calmMax, after, why)
+		}
+		time.Sleep(100 * time.Millisecond) // between looks
+	}
+}
+
+// troubled says what does not work yet that is asked for since begun.
+func (w *world) troubled(begun time.Duration) string {
+	for i, k := range w.keepers {
+		if !k.Running() {
+			w.t.Fatalf("replica %d has ended:\n%s", i, k.Output())
+		}
+		if err := k.Ready(); err != nil {
+			return fmt.Sprintf("replica %d: %v", i, err)
+		}
+	}
+	tasks := map[string]int32{}
+	for _, m := range w.members {
+		tasks[m.group] += m.working.Load()
+		for what, last := range map[string]int64{"heartbeat": m.beaten.Load(), "commit": m.counted.Load()} {
+			if time.Duration(last) <= begun {
+				return fmt.Sprintf("member %s has no acknowledged %s since; its last error: %v", m.id, what, m.lastErr.Load())
+			}
+		}
+	}
+	for group, n := range tasks {
+		if n != inPartitions {
+			return fmt.Sprintf("the members of %s have %d tasks of %d", group, n, inPartitions)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,108 @@
+package chaos
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"streamkeeper/internal/history"
+	"streamkeeper/internal/kafkatest"
+)
+
+func TestMain(m *testing.M) { os.Exit(kafkatest.Main(m)) }
+
+const (
+	replicas      = 3
+	brokers       = 3
+	logPartitions = 8
+	firstNode     = int32(1000001)
+	inTopic       = "chaos-in"
+	inPartitions  = 4
+	listenPort    = 9292 // in a namespace of its own every replica has the same
+	logTopic      = "__chaos_log"
+	// ownershipSession is the default: what the bounds are made of.
+	ownershipSession = 6 * time.Second
+)
+
+// world is what a run happens in.
+type world struct {
+	t       *testing.T
+	start   time.Time
+	cluster *kafkatest.Cluster
+	net     *network // nil: loopback
+	keepers [replicas]*kafkatest.Keeper
+	rec     *history.Recorder
+	members []*member
+}
+
+func newWorld(t *testing.T, groups int) *world {
+	w := &world{t: t, start: time.Now()}
+	w.rec = history.NewRecorder(w.now)
+	o := kafkatest.Options{Version: kafkatest.V44, Brokers: brokers, Properties: map[string]string{
+		"auto.leader.rebalance.enable": "false", // leaders move when the test says so
+		"num.replica.fetchers":         "1",
+	}}
+	var why string
+	if w.net, why = newNetwork(t, replicas); w.net == nil {
+		t.Logf("NO NETWORK NAMESPACES: %s. Replicas run on loopback, and are not cut from anything; what needs no namespace is played.", why)
+	} else {
+		o.Host = w.net.host(1)
+	}
+	w.cluster = kafkatest.Start(t, o)
+	kafkatest.CreateTopics(t, w.cluster.Bootstrap(), inPartitions, inTopic)
+	for i := range w.keepers {
+		args := []string{"serve", "--bootstrap-servers", w.cluster.Bootstrap(), "--log-topic", logTopic, "--log-partitions", fmt.Sprint(logPartitions),
+			"--node-id", fmt.Sprint(firstNode + int32(i)), "--ownership-session-timeout", ownershipSession.String(), "--shutdown-timeout", "10s",
+			"--set", "group.streams.initial.rebalance.delay.ms=0", "--set", "group.streams.min.session.timeout.ms=6000",
+			"--set", "group.streams.session.timeout.ms=12000", "--set", "group.streams.min.heartbeat.interval.ms=200",
+			"--set", "group.streams.heartbeat.interval.ms=500"}
+		if w.net == nil {
+			w.keepers[i] = kafkatest.NewStreamkeeper(t, args...)
+		} else {
+			at := func(port int) string { return fmt.Sprintf("%s:%d", w.net.replica(i), port) }
+			w.keepers[i] = kafkatest.NewStreamkeeperIn(t, w.net.enter(i), append(args, "--listen", at(listenPort), "--admin-listen", at(listenPort-1),
+				"--broker-port-base", fmt.Sprint(listenPort+1))...)
+		}
+		w.keepers[i].Start()
+	}
+	for _, k := range w.keepers {
+		k.WaitReady()
+	}
+	for g := range groups {
+		for m := range 2 {
+			w.members = append(w.members, w.newMember(fmt.Sprintf("group-%d", g), fmt.Sprintf("m%d", m)))
+		}
+	}
+	return w
+}
+
+func (w *world) now() time.Duration { return time.Since(w.start) }
+
+// logf tells what happens, with the time since the start.
+func (w *world) logf(format string, a ...any) {
+	w.t.Helper()
+	w.t.Logf("%8.2fs "+format, append([]any{w.now().Seconds()}, a...)...)
+}
+
+// addresses are those that clients bootstrap to.
+func (w *world) addresses() []string {
+	var all []string
+	for _, k := range w.keepers {
+		all = append(all, k.Bootstrap())
+	}
+	return all
+}
+
+// brokerPorts are the ports of brokers, as iptables wants them.
+func (w *world) brokerPorts(nodes ...int) string {
+	var ports []string
+	for _, n := range nodes {
+		_, port, _ := strings.Cut(w.cluster.Addr(n), ":")
+		ports = append(ports, port)
+	}
+	return strings.Join(ports, ",")
+}
+
+func everyBroker() []int { return []int{1, 2, 3} }
