@@ -23,6 +23,14 @@ const (
 	ReasonStale      Reason = "too long off the end"  // a tombstone may have been compacted away, see stale
 )
 
+// String is the reason in words; that of a partition that was not forgotten is that its replica was away.
+func (r Reason) String() string {
+	if r == "" {
+		return "resumed"
+	}
+	return string(r)
+}
+
 // staleFraction of delete.retention.ms may pass between two moments at the log's end. A tombstone stays for that long after
 // the log was first cleaned behind it, so half of it leaves room for clocks and for a read that takes its time.
 const staleFraction = 2
@@ -129,6 +137,13 @@ func (s *Store) rebuilt(reason Reason, p int32, detail string) {
 	s.mu.Lock()
 	s.rebuilds[reason]++
 	s.mu.Unlock()
+	for _, part := range s.parts {
+		if p < 0 || part.p == p {
+			part.mu.Lock()
+			part.because = reason
+			part.mu.Unlock()
+		}
+	}
 	if reason == ReasonNone {
 		s.logger.Info("projection: a new store, the log is read from its start", "dir", s.cfg.Dir)
 		return

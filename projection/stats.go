@@ -25,6 +25,7 @@ type PartitionStats struct {
 	Lag     int64 // to the high watermark of the last read
 	AtEnd   bool
 	Err     error
+	Because Reason // why it was read from the log's start last, in this process
 }
 
 type countsOf struct{ applied, void, unknown uint64 }
@@ -81,5 +82,6 @@ func (part *partition) stats() PartitionStats {
 		Lag:     max(0, part.highWater-part.pos.Offset),
 		AtEnd:   part.atEnd,
 		Err:     part.err,
+		Because: part.because,
 	}
 }

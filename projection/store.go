@@ -108,6 +108,7 @@ type partition struct {
 	pending   int    // number of pending offsets
 	logIDSeen bool   // logID was read since the last rebuild, and not by an earlier process
 	restarts  uint64 // rebuilds in this process
+	because   Reason // why it was forgotten last in this process; "" where it was not
 	wanted    Reason // why the tail was asked to reset
 	highWater int64
 	changed   chan struct{} // closed at the next change; nil if nobody waits

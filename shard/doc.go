@@ -39,6 +39,7 @@
 //	lease.go       the lease that the group grants; lease_linux.go, lease_other.go: its clock
 //	repair.go      void records of a replaced owner get their keys' right values written again
 //	tally.go       one log line for what many shards say
+//	watch.go       loops that take no turn
 //	stats.go       counters, and how long things take
 //	rebalance.go   what an operation's records mean to people: log lines, and the span of a rebalance
 //	census.go      how many groups there are in which state

@@ -133,6 +133,8 @@ func (h *Host) Run(ctx context.Context) error {
 	}
 	wg.Add(1)
 	go func() { defer wg.Done(); h.takeCensuses(loops) }()
+	wg.Add(1)
+	go func() { defer wg.Done(); h.watchLoops(loops) }()
 	run, ended := h.ends(ctx)
 	err := ended(h.cfg.Membership.Run(run, h))
 	h.stopping.Store(true)

@@ -25,6 +25,7 @@ func (s state) String() string { return [...]string{"idle", "claiming", "active"
 // Shard is one partition of the log while and whenever this replica owns it. All fields below the inbox belong to
 // the loop's goroutine.
 type Shard struct {
+	watched   watched
 	host      *Host
 	partition int32
 	log       *slog.Logger

@@ -35,6 +35,7 @@ func (r *replica) serve(ctx context.Context, p *parts, ready func()) error {
 		}()
 	}
 	start("the record log", func(ctx context.Context) error { return p.log.Follow(ctx, p.store) })
+	start("progress", func(ctx context.Context) error { p.progress.run(ctx, r.log); return nil })
 	start("sensors", func(ctx context.Context) error { p.sensors.Run(ctx); return nil })
 	if p.space != nil {
 		start("topology descriptions", p.space.Run)
@@ -80,9 +81,11 @@ func (r *replica) serve(ctx context.Context, p *parts, ready func()) error {
 func (r *replica) drain(p *parts) {
 	begun := time.Now()
 	r.log.Info("stopping", "timeout", r.flags.ShutdownTimeout)
+	p.stopping.Store(true) // /readyz
 	ctx, cancel := context.WithTimeout(context.Background(), r.flags.ShutdownTimeout)
 	defer cancel()
-	handing, done := context.WithTimeout(ctx, max(r.flags.ShutdownTimeout-releaseReserve, time.Second))
+	time.Sleep(r.flags.ShutdownDelay) // whoever asks /readyz sends nobody here any more when the listeners close
+	handing, done := context.WithTimeout(ctx, max(r.flags.ShutdownTimeout-r.flags.ShutdownDelay-releaseReserve, time.Second))
 	defer done()
 	p.membership.handOver(handing, done)
 	if err := p.host.Shutdown(handing); err != nil && !errors.Is(err, context.Canceled) {
@@ -169,11 +172,28 @@ func (p *parts) close() {
 // checks are what /readyz asks.
 func (p *parts) checks() []telemetry.Check {
 	return []telemetry.Check{
+		{Name: "process", Ready: p.notStopping},
 		{Name: "record log", Ready: p.logRead},
 		{Name: "topology descriptions", Ready: p.descriptionsRead},
 		{Name: "ownership group", Ready: p.joined},
 		{Name: "shards", Ready: p.shardsServed},
 	}
+}
+
+func (p *parts) notStopping() error {
+	if p.stopping.Load() {
+		return fmt.Errorf("stopping, %d shards are still served here", p.host.OwnedCount())
+	}
+	return nil
+}
+
+// loopsTurn is what /healthz asks: a shard whose loop takes no turn serves nobody, and only an end of the process mends that. That the cluster is away is
+// no reason to end it.
+func (p *parts) loopsTurn() error {
+	if hung := p.host.Hung(); len(hung) > 0 {
+		return fmt.Errorf("partitions %v take no turn", hung)
+	}
+	return nil
 }
 
 func (p *parts) logRead() error {
@@ -188,7 +208,9 @@ func (p *parts) logRead() error {
 		}
 	}
 	if behind > 0 {
-		return fmt.Errorf("reading, %d of %d partitions are not at their end", behind, p.host.Partitions())
+		r := p.progress.look()
+		return fmt.Errorf("reading, %d of %d partitions are not at their end; %d of %d records, %d per second, %s left; because: %s",
+			behind, p.host.Partitions(), r.of-r.left, r.of, int64(r.rate), r.timeLeft(), r.reasons())
 	}
 	return nil
 }

@@ -53,6 +53,10 @@ func registerMetrics(m *telemetry.Metrics, p *parts) error {
 		}),
 		m.Counter("cleanup.failures", "Groups and shards that a cleanup cycle could not judge.", sweep(func(s cleanup.Stats) int64 { return s.Failures })),
 		registerProjection(m, p.store),
+		m.Gauge("projection.seconds.left", "How long reading the log to its end may take; -1 where that can't be told.", func() []telemetry.Reading {
+			return telemetry.Read(p.progress.look().secondsLeft())
+		}),
+		m.Gauge("shard.hung", "Shards whose loop takes no turn; /healthz fails.", func() []telemetry.Reading { return telemetry.Read(int64(len(p.host.Hung()))) }),
 		p.describing.register(m),
 		registerDescriptionTopic(m, p.space),
 	)
@@ -87,6 +91,9 @@ func (p *parts) shardsHandler(node int32) http.Handler {
 		st := shardStatus{NodeID: node}
 		for q := range p.host.Partitions() {
 			s := shardPosition{Partition: q, Serving: p.host.Owns(q), Position: p.store.Applied(q)}
+			if st := p.store.PartitionStats(q); !st.AtEnd {
+				s.Reading, s.Left = st.Because.String(), st.Lag
+			}
 			if err := p.store.Err(q); err != nil {
 				s.Error = err.Error()
 			}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -70,6 +71,8 @@ type parts struct {
 	sensors    sensor.Set
 	describing *describing  // nil: no topology descriptions
 	space      *annex.Space // nil: they are not kept on the cluster
+	progress   *progress
+	stopping   atomic.Bool
 }
 
 // run makes the parts one after the other, runs them until ctx ends, and takes them down in order. ready is called once
@@ -124,6 +127,7 @@ func (r *replica) run(ctx context.Context, ready func(*running)) error {
 	}
 	if adm != nil {
 		adm.Require(p.checks()...)
+		adm.RequireAlive(telemetry.Check{Name: "shards", Ready: p.loopsTurn})
 		adm.Handle("GET "+shardsPath, p.shardsHandler(r.flags.NodeID))
 	}
 	now := &running{bootstrap: r.bootstrap(p.gateway)}
@@ -170,6 +174,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 		}
 		return fmt.Errorf("--data-dir: %w", err)
 	}
+	p.progress = &progress{store: p.store, partitions: p.log.Identity().Partitions}
 	p.topics = coordinator.NewTopics(coordinator.TopicsConfig{
 		Client: p.upstream, Broker: func(n int32) kmsg.Requestor { return p.upstream.Broker(int(n)) }, Witness: r.flags.LogTopic,
 		OnDeleted: func(name string) { p.deleted.Deleted(name) }, Logger: r.log,

@@ -40,10 +40,11 @@ type shardRow struct {
 }
 
 type shardReplica struct {
-	NodeID   int32 `json:"nodeId"`
-	Serving  bool  `json:"serving"`
-	Position int64 `json:"position"`
-	Lag      int64 `json:"lag"`
+	NodeID   int32  `json:"nodeId"`
+	Serving  bool   `json:"serving"`
+	Position int64  `json:"position"`
+	Lag      int64  `json:"lag"`
+	Reading  string `json:"reading,omitempty"`
 }
 
 // shardStatus is what a replica answers at shardsPath.
@@ -55,7 +56,9 @@ type shardStatus struct {
 type shardPosition struct {
 	Partition int32  `json:"partition"`
 	Serving   bool   `json:"serving"`
-	Position  int64  `json:"position"` // the first offset that its projection has not applied
+	Position  int64  `json:"position"`          // the first offset that its projection has not applied
+	Reading   string `json:"reading,omitempty"` // why it is being read; "" where it has been read to its end
+	Left      int64  `json:"left,omitempty"`    // offsets up to the end, while it is being read
 	Error     string `json:"error,omitempty"`
 }
 
@@ -117,7 +120,7 @@ func shardRows(shards []inspect.Shard, replicas []shardStatus) []shardRow {
 		for _, r := range replicas {
 			for _, p := range r.Shards {
 				if p.Partition == s.Partition {
-					row.Replicas = append(row.Replicas, shardReplica{r.NodeID, p.Serving, p.Position, max(s.End-p.Position, 0)})
+					row.Replicas = append(row.Replicas, shardReplica{r.NodeID, p.Serving, p.Position, max(s.End-p.Position, 0), p.Reading})
 				}
 			}
 		}
@@ -152,6 +155,8 @@ func writeShards(w io.Writer, rows []shardRow) error {
 			serving := "no"
 			if p.Serving {
 				serving = "yes"
+			} else if p.Reading != "" {
+				serving = "reading: " + p.Reading
 			}
 			fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\n", head, p.NodeID, serving, p.Position, p.Lag)
 		}

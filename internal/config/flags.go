@@ -34,6 +34,7 @@ type Replica struct {
 	AdminListen             string            `name:"admin-listen" default:"127.0.0.1:9291" placeholder:"HOST:PORT" help:"/healthz, /readyz, /metrics and /shards; empty for none. Default ${default}."`
 	OwnershipSessionTimeout time.Duration     `name:"ownership-session-timeout" default:"6s" help:"A replica that is not heard of for so long loses its shards; the cluster's group.min.session.timeout.ms must allow it."`
 	ShutdownTimeout         time.Duration     `name:"shutdown-timeout" default:"20s" help:"How long a stop may take to hand shards over and to finish requests."`
+	ShutdownDelay           time.Duration     `name:"shutdown-delay" default:"0s" help:"How long a stop says at /readyz that it stops before it begins to hand over; part of --shutdown-timeout."`
 	Plugin                  string            `name:"plugin" default:"topic" placeholder:"NAME" help:"Who keeps topology descriptions: topic (on the cluster itself), memory, http or none. Default ${default}."`
 	PluginSet               map[string]string `name:"plugin-set" placeholder:"NAME=VALUE" help:"A setting of the plugin, e.g. url=https://catalogue.example.org for http; repeatable, or several with semicolons between."`
 	PluginReaskLost         bool              `name:"plugin-reask-lost" help:"Have members push a topology description again that the plugin has lost."`
@@ -110,6 +111,9 @@ func (r *Replica) Check() (Effective, error) {
 	}
 	if r.ShutdownTimeout < 0 {
 		refuse("shutdown-timeout", "%v is negative", r.ShutdownTimeout)
+	}
+	if r.ShutdownDelay < 0 || r.ShutdownDelay > r.ShutdownTimeout/2 {
+		refuse("shutdown-delay", "%v, want between 0 and half of --shutdown-timeout (%v)", r.ShutdownDelay, r.ShutdownTimeout)
 	}
 	if e.Kafka, err = NewKafka(r.Set); err != nil {
 		for _, one := range joined(err) {

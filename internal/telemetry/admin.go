@@ -35,6 +35,7 @@ type Admin struct {
 
 	mu     sync.Mutex
 	checks []Check
+	alive  []Check
 }
 
 // ListenAdmin opens the address at once, so that a port that is taken is an error at start; Serve answers.
@@ -46,7 +47,7 @@ func ListenAdmin(address string, metrics *Metrics, log *slog.Logger) (*Admin, er
 	}
 	mux := http.NewServeMux()
 	a := &Admin{ln: ln, log: log, mux: mux}
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, "ok\n") })
+	mux.HandleFunc("GET /healthz", a.healthy)
 	mux.HandleFunc("GET /readyz", a.ready)
 	if metrics != nil {
 		mux.Handle("GET /metrics", metrics.Handler())
@@ -72,6 +73,31 @@ func (a *Admin) Require(checks ...Check) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.checks = append(a.checks, checks...)
+}
+
+// RequireAlive adds checks to /healthz: of what only an end of the process mends.
+func (a *Admin) RequireAlive(checks ...Check) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.alive = append(a.alive, checks...)
+}
+
+// healthy answers 503 with a line for each check that is not content.
+func (a *Admin) healthy(w http.ResponseWriter, _ *http.Request) {
+	a.mu.Lock()
+	checks := a.alive
+	a.mu.Unlock()
+	var b strings.Builder
+	for _, c := range checks {
+		if err := c.Ready(); err != nil {
+			fmt.Fprintf(&b, "%s: %v\n", c.Name, err)
+		}
+	}
+	if b.Len() > 0 {
+		text(w, http.StatusServiceUnavailable, b.String())
+		return
+	}
+	text(w, http.StatusOK, "ok\n")
 }
 
 // Serve answers until Close.

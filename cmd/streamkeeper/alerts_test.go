@@ -1,0 +1,135 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// rule is one alerting rule of docs/deploy/alerts.yaml.
+type rule struct {
+	Alert       string
+	Expr        string
+	Annotations map[string]string
+}
+
+func alerts(t *testing.T) []rule {
+	t.Helper()
+	var file struct{ Groups []struct{ Rules []rule } }
+	if err := yaml.Unmarshal([]byte(read(t, "alerts.yaml")), &file); err != nil {
+		t.Fatal(err)
+	}
+	var all []rule
+	for _, g := range file.Groups {
+		all = append(all, g.Rules...)
+	}
+	if len(all) == 0 {
+		t.Fatal("no rules")
+	}
+	return all
+}
+
+// What alarms and the dashboard ask for is on a running replica.
+func TestWhatIsAskedForIsMeasured(t *testing.T) {
+	d := startDev(t, t.TempDir())
+	produce(t, d, 1)
+	m := newMember(t, d, "orders")
+	m.join(4)
+	_, metrics := get(t, d.admin, "/metrics")
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "grafana.json")), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	exprs := map[string]string{}
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			exprs["panel "+p.Title] = target.Expr
+		}
+	}
+	for _, r := range alerts(t) {
+		exprs["alarm "+r.Alert] = r.Expr
+	}
+	for where, expr := range exprs {
+		asked := unmeasured(expr, metrics)
+		if len(asked) > 0 {
+			t.Errorf("%s asks for %v, which /metrics has not", where, asked)
+		}
+	}
+	if got := unmeasured(`sum(streamkeeper_num_partitions{state="nonsense"}) + streamkeeper_nothing`, metrics); len(got) != 2 {
+		t.Errorf("a wrong label and a wrong name: found %v", got)
+	}
+	if got := unmeasured(`rate(nothing_at_all[5m])`, metrics); len(got) != 1 {
+		t.Errorf("a name that is not ours: found %v", got)
+	}
+}
+
+var (
+	selector = regexp.MustCompile(`([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(\{[^}]*\})?`)
+	matcher  = regexp.MustCompile(`(\w+)(=|!=)"([^"]*)"`)
+	grouping = regexp.MustCompile(`\b(by|without)\s*\([^)]*\)`)
+	quoted   = regexp.MustCompile(`"[^"]*"`)
+)
+
+// notMetrics are the words of PromQL that the rules use, and what Prometheus itself measures.
+var notMetrics = map[string]bool{"sum": true, "rate": true, "increase": true, "histogram_quantile": true, "or": true, "up": true, "m": true, "h": true, "s": true}
+
+// unmeasured are the selectors of an expression that a page of metrics does not answer. Labels that only Prometheus adds, and != , are not looked for.
+func unmeasured(expr, metrics string) (out []string) {
+	for _, m := range selector.FindAllStringSubmatch(grouping.ReplaceAllString(expr, ""), -1) {
+		if notMetrics[m[1]] {
+			continue
+		}
+		found := false
+	line:
+		for _, line := range strings.Split(metrics, "\n") {
+			if rest, ok := strings.CutPrefix(line, m[1]); !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
+				continue
+			}
+			for _, l := range matcher.FindAllStringSubmatch(m[2], -1) {
+				if l[1] != "job" && l[2] == "=" && !strings.Contains(line, l[1]+"="+strconv.Quote(l[3])) {
+					continue line
+				}
+			}
+			found = true
+			break
+		}
+		if !found {
+			out = append(out, quoted.ReplaceAllString(m[0], `"…"`))
+		}
+	}
+	return out
+}
+
+// Each alarm is explained, and each explanation has its alarm.
+func TestAlarmsAreExplained(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	explained := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(Streamkeeper\\w+)` \\| .{40,} \\|$").FindAllStringSubmatch(string(doc), -1) {
+		explained[m[1]] = true
+	}
+	for _, r := range alerts(t) {
+		if !explained[r.Alert] {
+			t.Errorf("docs/operations.md does not explain %s", r.Alert)
+		}
+		if r.Annotations["summary"] == "" {
+			t.Errorf("%s has no summary", r.Alert)
+		}
+		delete(explained, r.Alert)
+	}
+	for name := range explained {
+		t.Errorf("docs/operations.md explains %s, which docs/deploy/alerts.yaml has not", name)
+	}
+}
