@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -164,7 +165,7 @@ func readTopic(t *testing.T, broker, topic string, f func(*kgo.Record)) {
 	if len(left) == 0 {
 		return
 	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}), kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(broker, ",")...), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}), kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +234,7 @@ func fillKeeper(t *testing.T, broker string, s samples, b bulk) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), fillTimeout)
 	defer cancel()
-	log, err := eventlog.OpenKafka(ctx, eventlog.KafkaConfig{SeedBrokers: []string{broker}, Topic: keeperLog})
+	log, err := eventlog.OpenKafka(ctx, eventlog.KafkaConfig{SeedBrokers: strings.Split(broker, ","), Topic: keeperLog})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +325,7 @@ func (b bulk) byPartition(n int32) [][]int {
 // one that brokers let write internal topics, and there is no producer id: Kafka takes offsets of a producer with one as pending.
 func fillKafka(t *testing.T, broker string, s samples, b bulk) {
 	t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.ClientID("__admin_client"), kgo.DisableIdempotentWrite(), kgo.RequiredAcks(kgo.AllISRAcks()),
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(broker, ",")...), kgo.ClientID("__admin_client"), kgo.DisableIdempotentWrite(), kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedRecords(200_000), kgo.ProducerLinger(5*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
