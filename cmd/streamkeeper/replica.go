@@ -34,8 +34,9 @@ import (
 const (
 	// upstreamTry is how long one attempt to reach the cluster may take, and so how often a start that waits says so.
 	upstreamTry = 10 * time.Second
-	// heartbeatsPerSession is how many heartbeats fit an ownership session: three may be lost before the shards are.
-	heartbeatsPerSession = 6
+	// heartbeatsPerSession is how many heartbeats fit an ownership session. A replica hears with its next one that another is gone, and the shards wait for
+	// the last replica to hear of it.
+	heartbeatsPerSession = 12
 	// deleteRetentionUnread is taken for the log topic's delete.retention.ms where the cluster does not tell it: Kafka's default.
 	deleteRetentionUnread = 24 * time.Hour
 	// releaseReserve is kept of the shutdown time-out for what comes after the shards are handed over.

@@ -25,15 +25,16 @@ type move struct {
 	sizes    []int // groups in the log
 	active   int   // one group in so many has a member
 	interval time.Duration
-	kafka    bool // beside Kafka
-	alone    bool // with the most groups: one that hangs, and one that is the only one, as well
+	kafka    bool          // beside Kafka
+	quiet    time.Duration // how long is measured on after the last shard has moved, for what comes late
+	alone    bool          // with the most groups: one that hangs, and one that is the only one, as well
 }
 
 func theMove() move {
 	if *full {
-		return move{sizes: []int{*takeoverMost / 10, *takeoverMost}, active: 5, interval: 5 * time.Second, kafka: true, alone: true}
+		return move{sizes: []int{*takeoverMost / 10, *takeoverMost}, active: 5, interval: 5 * time.Second, quiet: time.Second, kafka: true, alone: true}
 	}
-	return move{sizes: []int{1000}, active: 2, interval: time.Second}
+	return move{sizes: []int{1000}, active: 2, interval: time.Second, quiet: 200 * time.Millisecond}
 }
 
 const (
@@ -41,8 +42,6 @@ const (
 	shardsTotal = 50
 	// movedWithin bounds the wait for the shards of one that is gone. They move after seconds, but for a machine that is busy.
 	movedWithin = 90 * time.Second
-	// quiet is how long is measured on after the last shard has moved, for what comes late.
-	quiet = time.Second
 )
 
 // TestTakeover measures how long groups are without their coordinator when one of three is stopped, comes back, is killed, and hangs. Meanwhile
@@ -89,6 +88,7 @@ type scene struct {
 	probes []*probe
 	herd   *herd
 	beats  int // members in the herd
+	quiet  time.Duration
 	end    func()
 }
 
@@ -97,7 +97,7 @@ func (m move) stage(t *testing.T, f *fleet, b bulk, r *results) *scene {
 	began := time.Now()
 	sample := f.fill(t, b)
 	t.Logf("filled and started in %s", time.Since(began).Round(time.Millisecond))
-	s := &scene{t: t, f: f, r: r, herd: newHerd(f, m.interval)}
+	s := &scene{t: t, f: f, r: r, quiet: m.quiet, herd: newHerd(f, m.interval)}
 	l := newLanes(1<<20, clientTimeout) // each probe has connections of its own
 	probes, taken := chooseProbes(b, sample, shardsTotal, f, l)
 	s.probes = probes
@@ -195,7 +195,7 @@ type happening struct {
 	other []time.Duration
 }
 
-// watch measures what happens from before do until the moment that until waits for, and quiet longer. victim is the coordinator that goes; "":
+// watch measures what happens from before do until the moment that until waits for, and a little longer. victim is the coordinator that goes; "":
 // shards that changed hands are those that moved.
 func (s *scene) watch(victim string, do func(), until func(began time.Time)) happening {
 	s.t.Helper()
@@ -207,7 +207,7 @@ func (s *scene) watch(victim string, do func(), until func(began time.Time)) hap
 	h := happening{began: time.Now()}
 	do()
 	until(h.began)
-	pause(s.t.Context(), quiet)
+	pause(s.t.Context(), s.quiet)
 	for i, p := range s.probes {
 		longest, by := p.shut()
 		if from[i] == victim || victim == "" && from[i] != by {
@@ -271,10 +271,10 @@ func (m move) measure(t *testing.T, f *fleet, b bulk, r *results) {
 	s := m.stage(t, f, b, r)
 	defer s.end()
 	s.balanced()
-	pause(t.Context(), quiet)
+	pause(t.Context(), m.quiet)
 
 	if *full {
-		calm := s.watch("", func() {}, func(time.Time) { pause(t.Context(), 2*quiet) })
+		calm := s.watch("", func() {}, func(time.Time) { pause(t.Context(), 2*m.quiet) })
 		r.addLess(f.name, "nothing happens: a request waits, most, ms", float64(percentile(sorted(calm.other), 1))/float64(time.Millisecond))
 	}
 
@@ -312,7 +312,7 @@ func (m move) measure(t *testing.T, f *fleet, b bulk, r *results) {
 		h = s.watch(f.addrs[2], func() { f.pause(2) }, s.gone(f.addrs[2]))
 		s.report("one of three hangs", h)
 		f.resume(2)
-		pause(t.Context(), 2*quiet) // one that wakes up must not harm what others serve
+		pause(t.Context(), 2*m.quiet) // one that wakes up must not harm what others serve
 	}
 }
 
@@ -324,7 +324,7 @@ func (m move) measureAlone(t *testing.T, f *fleet, b bulk, r *results) {
 		what string
 		end  func(int)
 	}{{"the only one is restarted", f.stop}, {"the only one is killed and started", f.kill}} {
-		pause(t.Context(), quiet)
+		pause(t.Context(), m.quiet)
 		var again time.Time
 		h := s.watch(f.addrs[0], func() { how.end(0); again = time.Now(); f.start(0) }, func(time.Time) {
 			s.await("it answers again", func(p *probe) error { return p.answeredSince(again, "") })
