@@ -120,6 +120,7 @@ type caller struct {
 	coordinator string // address; "": unknown
 	node        int    // where it looks its coordinator up next
 	lookups     int
+	took        time.Duration  // of the last request, without the wait for the connection
 	failures    map[string]int // by what was answered
 }
 
@@ -138,7 +139,11 @@ func (c *caller) try(ctx context.Context, do func(*group, context.Context, *wire
 	}
 	addr := c.coordinator
 	ln := c.l.at(addr, c.number)
-	err = ln.use(ctx, addr, func(ctx context.Context, w *wire.Client) error { return do(c.g, ctx, w) })
+	err = ln.use(ctx, addr, func(ctx context.Context, w *wire.Client) error {
+		sent := time.Now()
+		defer func() { c.took = time.Since(sent) }()
+		return do(c.g, ctx, w)
+	})
 	return c.judge(addr, ln, err)
 }
 

@@ -25,9 +25,7 @@ type herd struct {
 type answer struct {
 	member int
 	at     time.Time
-	took   time.Duration // from its first sending, with all repeats and their pauses
-	last   time.Duration // of the attempt that was answered
-	lane   string        // who answered
+	took   time.Duration // of the attempt that was answered
 }
 
 // herdLanes is how many connections to each node the herd shares. An application has one of its own, which would be too many for one
@@ -75,16 +73,15 @@ func (h *herd) beat(ctx context.Context, i int, c *caller) error {
 			c.lookup(ctx)
 			h.count(c.lookups-before, 0)
 		case <-due.C:
-			began := time.Now()
 			for failures := 1; ; failures++ {
-				sent, before := time.Now(), c.lookups
+				before := c.lookups
 				ok, err := c.try(ctx, (*group).beat)
 				if err != nil {
 					return err
 				}
 				if ok {
 					h.count(c.lookups-before, 0)
-					h.took(answer{i, time.Now(), time.Since(began), time.Since(sent), c.coordinator})
+					h.took(answer{i, time.Now(), c.took})
 					break
 				}
 				h.count(c.lookups-before, 1)
@@ -139,7 +136,7 @@ func (h *herd) since(from time.Time, members int) storm {
 		}
 		if a.at.Sub(from) <= time.Second {
 			s.answers++
-			s.took = append(s.took, a.last)
+			s.took = append(s.took, a.took)
 		}
 		if !seen[a.member] {
 			seen[a.member] = true
