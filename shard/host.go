@@ -241,9 +241,13 @@ func (h *Host) Pending() int {
 	return n
 }
 
-// Owner is the replica that the log names as owner of the partition; ok is false where there is none.
+// Owner is the replica that the log names as owner of the partition; ok is false where there is none, or where it is this one in an earlier
+// life: whoever is led here would be sent away.
 func (h *Host) Owner(p int32) (o eventlog.Owner, ok bool) {
 	o, ok = h.cfg.Store.Owner(p)
+	if s := h.shards[p]; o.NodeID == h.cfg.Self.NodeID && !s.serving.Load() && !s.wantedNow.Load() {
+		return o, false
+	}
 	return o, ok && !o.Released
 }
 
@@ -259,16 +263,17 @@ func (h *Host) Owners() []eventlog.Owner {
 }
 
 // Known says whether the log has a streams group of that id, as far as this replica has read it. Only after Barrier
-// does false mean that there is none.
+// does false mean that there is none. With an error, which says that the partition is read no further, true is what was so there.
 func (h *Host) Known(group string) (bool, error) {
 	if _, ok := h.known.Load(group); ok {
 		return true, nil
 	}
 	p := h.Partition(group)
-	if err := h.cfg.Store.Err(p); err != nil {
-		return false, err
+	known, err := h.cfg.Store.HasGroup(p, group)
+	if refused := h.cfg.Store.Err(p); refused != nil {
+		err = refused
 	}
-	return h.cfg.Store.HasGroup(p, group)
+	return known, err
 }
 
 // Barrier returns when the projection of partition p has applied everything that was in the log when Barrier was called.

@@ -117,6 +117,7 @@ type KafkaMembership struct {
 	lease *Lease
 
 	wake  chan struct{} // an assignment is known: send a heartbeat at once
+	again chan struct{} // joined as a new member, after the group had forgotten the former one
 	fatal chan error
 
 	mu       sync.Mutex // held while the listener is called
@@ -164,7 +165,7 @@ func NewMembership(cfg MembershipConfig) (*KafkaMembership, error) {
 	return &KafkaMembership{
 		cfg: cfg, group: OwnershipGroup(cfg.LogTopic), log: cfg.Logger.With("group", OwnershipGroup(cfg.LogTopic)),
 		lease: newLease(cfg.Clock, cfg.SessionTimeout, cfg.RebalanceTimeout, cfg.LeaseMargin),
-		wake:  make(chan struct{}, 1), fatal: make(chan error, 1),
+		wake:  make(chan struct{}, 1), again: make(chan struct{}, 1), fatal: make(chan error, 1),
 		assigned: map[int32]bool{}, told: map[int32]bool{},
 	}, nil
 }
@@ -202,8 +203,15 @@ func (m *KafkaMembership) Run(ctx context.Context, l MembershipListener) error {
 	defer beats.Wait()
 	defer cancel()
 	beats.Go(func() {
-		if err := m.checkAfter(ctx); err != nil {
-			m.fail(err)
+		for ctx.Err() == nil {
+			if err := m.checkAfter(ctx); err != nil {
+				m.fail(err)
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-m.again:
+			}
 		}
 	})
 	tick := time.NewTicker(m.cfg.HeartbeatInterval)
@@ -313,8 +321,15 @@ func (m *KafkaMembership) onAssigned(cl *kgo.Client, added []int32) {
 		// kgo joined again after the coordinator forgot the old id; what was kept over may have been elsewhere meanwhile.
 		m.lostLocked("joined again as a new member")
 	}
-	if !m.joined {
+	switch {
+	case !m.joined:
 		m.log.Info("joined", "member", member, "generation", generation)
+	case m.member != member:
+		// While this replica was paused, or cut off, another one may have come with its node id.
+		select {
+		case m.again <- struct{}{}:
+		default:
+		}
 	}
 	m.joined = true
 	if m.cfg.Joined != nil && m.member != member {

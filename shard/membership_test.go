@@ -248,6 +248,7 @@ func membershipScenarios(t *testing.T, seeds string) {
 		{"LeaseSurvivesARebalanceThatWaits", leaseSurvivesARebalanceThatWaits},
 		{"LeaveIsQuickWhileTheGroupWaits", leaveIsQuickWhileTheGroupWaits},
 		{"NodeIDOfALiveReplicaIsRefused", nodeIDOfALiveReplicaIsRefused},
+		{"NodeIDThatWasTakenMeanwhileIsGivenUp", nodeIDTakenMeanwhile},
 		{"RestartAfterAKillTakesItsNodeIDBack", restartAfterAKill},
 		{"RestartAfterAKillAtOnce", restartAfterAKillAtOnce},
 		{"SessionTimeoutThatTheClusterRefusesIsExplained", sessionTimeoutIsRefused},
@@ -450,6 +451,31 @@ func nodeIDOfALiveReplicaIsRefused(t *testing.T, w *world) {
 		}
 		w.shared(20*time.Second, a)
 	})
+}
+
+// nodeIDTakenMeanwhile: a replica is away for longer than its session, another one comes with its node id, and the first one is back: it ends.
+func nodeIDTakenMeanwhile(t *testing.T, w *world) {
+	first := w.start("first", 1)
+	w.shared(20*time.Second, first)
+	first.cut()
+	second := w.start("second", 1)
+	w.shared(20*time.Second, second)
+	first.gone.Store(false)
+	select {
+	case <-first.ended:
+	case <-time.After(40 * time.Second):
+		t.Fatal("two replicas with one node id go on for ever")
+	}
+	for _, part := range []string{"node id 1 ", "second:9292", "first:9292", "--node-id"} {
+		if first.err == nil || !strings.Contains(first.err.Error(), part) {
+			t.Errorf("the one that came back ends with %v, which does not say %q", first.err, part)
+		}
+	}
+	if !errors.Is(first.err, eventlog.ErrNodeIDTaken) {
+		t.Errorf("the one that came back ends with %v", first.err)
+	}
+	first.err = nil // as it should be
+	w.shared(20*time.Second, second)
 }
 
 func restartAfterAKill(t *testing.T, w *world) {

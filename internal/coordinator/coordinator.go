@@ -22,7 +22,8 @@ type Shards interface {
 	// Owns says that this replica serves the shard; Owner whom the log names as its owner.
 	Owns(p int32) bool
 	Owner(p int32) (eventlog.Owner, bool)
-	// Known says that the log has the streams group, as far as this replica has read it; Barrier reads up to the end.
+	// Known says that the log has the streams group, as far as this replica has read it; with an error where it reads no further. Barrier
+	// reads up to the end.
 	Known(group string) (bool, error)
 	Barrier(ctx context.Context, p int32) error
 

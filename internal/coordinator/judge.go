@@ -3,6 +3,8 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -20,6 +22,9 @@ const (
 	rememberMax = 10_000
 	// judgeTimeout bounds the read barrier of a verdict: below the clients' request time-out, so that they get an answer.
 	judgeTimeout = 10 * time.Second
+	// refreshMax bounds the read barrier of a lookup, which can do without: a few round trips to the cluster, and short beside the back-off
+	// of clients that were led astray.
+	refreshMax = 500 * time.Millisecond
 )
 
 // Judge says whose the group is. Foreign is only said after a read barrier: everything that was in the log when
@@ -75,14 +80,43 @@ func (c *Coordinator) judgeKnown(group string) (Verdict, bool) {
 	return Elsewhere, true
 }
 
-// Coordinator names the node that owns a streams group's shard.
+// Coordinator names the node that owns a streams group's shard. Where this replica can't read the shard, a group that it knew before stays a
+// streams group: its owner may be a replica that can, a newer one.
 func (c *Coordinator) Coordinator(_ context.Context, group string) (n Node, known, ok bool) {
 	known, err := c.shards.Known(group)
-	if err != nil || !known && !c.remembered.has(c.cfg.Now(), group) {
+	if !known && (err != nil || !c.remembered.has(c.cfg.Now(), group)) {
 		return Node{}, false, false
 	}
 	n, ok = c.ownerNode(c.shards.Partition(group))
-	return n, true, ok
+	return n, true, ok && (err == nil || n.ID != c.cfg.Node.ID)
+}
+
+// CatchUp reads up to the log's end before groups are looked up, as far as refreshMax allows: a client that was sent away by a former owner
+// looks the group up wherever it likes, also here, where the successor's claim may not have been read yet. Named once more, the former owner
+// would send the client away again. Only shards of groups that are known here, and not served here, are read.
+func (c *Coordinator) CatchUp(ctx context.Context, groups []string) {
+	shards := map[int32]bool{}
+	for _, group := range groups {
+		p := c.shards.Partition(group)
+		if shards[p] || c.shards.Owns(p) {
+			continue
+		}
+		if known, err := c.shards.Known(group); err == nil && (known || c.remembered.has(c.cfg.Now(), group)) {
+			shards[p] = true
+		}
+	}
+	if len(shards) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, refreshMax)
+	defer cancel()
+	ps := slices.Collect(maps.Keys(shards))
+	fanout(len(ps), func(i int) {
+		// What is known already is named otherwise: the former owner says what it knows.
+		if err := c.barriers.wait(ctx, ps[i]); err != nil && c.log.Enabled(ctx, slog.LevelDebug) {
+			c.log.Debug("a group is looked up in an older state of the log", "partition", ps[i], "err", err)
+		}
+	})
 }
 
 // remembered are groups whose lookups name the owner of their shard because of a request alone.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"streamkeeper/eventlog"
 )
 
 // nodeSeenFor is how long a replica is named in Metadata after its last ownership record, alive or not: a client that
@@ -34,8 +36,8 @@ func (c *Coordinator) LogTopic() string { return c.cfg.LogTopic }
 // DescriptionTopic is the name of the topic with topology descriptions; "" where there is none.
 func (c *Coordinator) DescriptionTopic() string { return c.cfg.DescriptionTopic }
 
-// Nodes are the replicas whose ownership records of the last day the log holds, and this one, ascending by id. An id that
-// was used from two addresses has the newer one.
+// Nodes are the replicas whose ownership records of the last day the log holds, those that own a shard whenever they said so, and this one,
+// ascending by id. An id that was used from two addresses has the newer one.
 func (c *Coordinator) Nodes() []Node {
 	type seen struct {
 		node Node
@@ -43,15 +45,23 @@ func (c *Coordinator) Nodes() []Node {
 	}
 	since := c.cfg.Now().Add(-nodeSeenFor).UnixMilli()
 	newest := map[int32]seen{}
+	see := func(o eventlog.Owner) {
+		if was, ok := newest[o.NodeID]; o.NodeID == c.cfg.Node.ID || ok && o.Timestamp <= was.at {
+			return
+		}
+		if n, err := ParseNode(o.NodeID, o.Address); err == nil { // one that names no address leads nobody anywhere
+			newest[o.NodeID] = seen{n, o.Timestamp}
+		}
+	}
 	for _, o := range c.cfg.Replicas() {
-		if o.NodeID == c.cfg.Node.ID || o.Timestamp < since || o.Timestamp <= newest[o.NodeID].at {
-			continue
+		if o.Timestamp >= since {
+			see(o)
 		}
-		n, err := ParseNode(o.NodeID, o.Address)
-		if err != nil {
-			continue // an ownership record that names no address leads nobody anywhere
+	}
+	for p := range c.shards.Partitions() { // lookups name them, so they have to be there: after all replicas were down for a day, say
+		if o, ok := c.shards.Owner(p); ok && !o.Released {
+			see(o)
 		}
-		newest[o.NodeID] = seen{n, o.Timestamp}
 	}
 	nodes := []Node{c.cfg.Node}
 	for _, s := range newest {
@@ -72,7 +82,8 @@ func (c *Coordinator) Owners() map[int32]bool {
 	return owners
 }
 
-// ownerNode is the node that owns a partition, ok false where nobody does.
+// ownerNode is the node that owns a partition, ok false where nobody does. It is one of Nodes, at the address that it has there: the record of
+// this partition may be from before the replica moved, and clients keep one connection for each node id.
 func (c *Coordinator) ownerNode(p int32) (Node, bool) {
 	if c.shards.Owns(p) {
 		return c.cfg.Node, true
@@ -82,9 +93,13 @@ func (c *Coordinator) ownerNode(p int32) (Node, bool) {
 		return Node{}, false
 	}
 	if o.NodeID == c.cfg.Node.ID {
-		// Our own record of an earlier life, or a claim that does not serve yet: whoever comes here is told to wait.
+		// A claim that does not serve yet, maybe over our own record of an earlier life: whoever comes here is told to wait.
 		return c.cfg.Node, true
 	}
-	n, err := ParseNode(o.NodeID, o.Address)
-	return n, err == nil
+	for _, n := range c.Nodes() {
+		if n.ID == o.NodeID {
+			return n, true
+		}
+	}
+	return Node{}, false
 }

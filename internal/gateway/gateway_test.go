@@ -45,6 +45,7 @@ type service struct {
 	mu       sync.Mutex
 	verdicts map[string]coordinator.Verdict // default Foreign
 	judged   []string
+	caughtUp []string // groups before whose lookup the log was read
 	callers  []coordinator.Caller
 	commits  map[string]int64 // "group/topic/partition" → offset
 	deleted  []string
@@ -79,6 +80,11 @@ func (s *service) Owners() map[int32]bool {
 		owners[n.ID] = !s.idle[n.ID]
 	}
 	return owners
+}
+func (s *service) CatchUp(_ context.Context, groups []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.caughtUp = append(s.caughtUp, groups...)
 }
 func (s *service) LogTopic() string         { return logTopic }
 func (s *service) DescriptionTopic() string { return descriptionTopic }

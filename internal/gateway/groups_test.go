@@ -457,6 +457,11 @@ func TestFindCoordinatorNamesOwnersAndBrokers(t *testing.T) {
 		"maybe":  {Key: "maybe", NodeID: 1, Host: "127.0.0.1", Port: b.port},
 	}
 	cl := raw(t, g.Addr().String())
+	t.Cleanup(func() {
+		if slices.Sort(svc.caughtUp); !reflect.DeepEqual(slices.Compact(svc.caughtUp), []string{"away", "maybe", "ours", "theirs"}) {
+			t.Errorf("the log was read before lookups of %v", svc.caughtUp)
+		}
+	})
 	for version := int16(0); version <= 3; version++ {
 		for group, want := range node {
 			req := kmsg.NewPtrFindCoordinatorRequest()

@@ -210,6 +210,7 @@ func planFindCoordinator(c *conn, rq *request) (plan, error) {
 	if rq.Version < 4 {
 		keys = []string{req.CoordinatorKey}
 	}
+	c.g.service.CatchUp(c.ctx, keys)
 	answers := map[string]kmsg.FindCoordinatorResponseCoordinator{}
 	var foreign []string
 	for _, group := range keys {
