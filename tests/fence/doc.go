@@ -23,4 +23,5 @@
 //	broken_test.go    a broken fence, which is found
 //	expired_test.go   transactional ids that expire
 //	forgotten_test.go producers that a partition's leader forgets
+//	moved_test.go     another broker becomes the leader meanwhile
 package fence
