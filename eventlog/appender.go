@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"streamkeeper/internal/wall"
 )
 
 // BacklogBytesMax is how many bytes of one partition may wait to be acknowledged. An append beyond it ends the writer
@@ -124,7 +126,7 @@ func (a *appender) ownership(released bool, done Done) *pending {
 	o := a.owner
 	o.Claim, o.Released = a.current.Generation, released
 	recs := []Raw{ownershipRaw(o)}
-	return &pending{op: operation{time.Now().UnixMilli(), recs}, size: recordsSizeMax(recs), done: done}
+	return &pending{op: operation{wall.Now().UnixMilli(), recs}, size: recordsSizeMax(recs), done: done}
 }
 
 // Backlog implements Writer.

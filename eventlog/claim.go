@@ -10,6 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/internal/wall"
 )
 
 // A claim, step by step (design D4):
@@ -119,7 +121,7 @@ func (k *Kafka) startClaim(ctx context.Context, c Claim, a *appender) (*appender
 func (a *appender) begin(c Claim) {
 	o := a.owner
 	o.ProducerID, o.ProducerEpoch, o.Claim = c.ProducerID, c.ProducerEpoch, -1
-	op := operation{time.Now().UnixMilli(), []Raw{ownershipRaw(o)}}
+	op := operation{wall.Now().UnixMilli(), []Raw{ownershipRaw(o)}}
 	a.busy, a.since, a.attempt, a.last = true, time.Now(), 0, nil
 	a.under = &sealed{bytes: appendBatch(nil, c.ProducerID, c.ProducerEpoch, 0, []operation{op}), records: 1, claim: &c}
 	a.owner = o

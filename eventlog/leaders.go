@@ -147,7 +147,7 @@ func (l *leaders) gone() error {
 	if l.annex.What != "" {
 		return fmt.Errorf("%w: %s %s was deleted while the process ran", ErrTopicGone, l.annex.What, l.id.Topic)
 	}
-	return fmt.Errorf("log topic %s is gone: it was deleted while the process ran; restore it; started without it, an empty one is made, and all streams groups and their committed offsets are lost", l.id.Topic)
+	return fmt.Errorf("log topic %s is gone: it was deleted while the process ran. The data directories of the replicas may be the last copies of the groups and their committed offsets: keep them, and restore the topic from the newest with streamkeeper restore", l.id.Topic)
 }
 
 func (l *leaders) fail(err error) {

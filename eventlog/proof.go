@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"streamkeeper/internal/wall"
 )
 
 // epochsTried is how often a claim that has to prove the fence asks for an epoch that has one before it.
@@ -64,7 +65,7 @@ func (k *Kafka) probe(ctx context.Context, c Claim, o Ownership) error {
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.AppendDeadline)
 	defer cancel()
 	o.Claim = c.Generation
-	op := operation{time.Now().UnixMilli(), []Raw{ownershipRaw(o)}}
+	op := operation{wall.Now().UnixMilli(), []Raw{ownershipRaw(o)}}
 	once := &probeParcel{
 		p:       c.Partition,
 		batch:   appendBatch(nil, c.ProducerID, c.ProducerEpoch-1, 0, []operation{op}),

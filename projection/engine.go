@@ -286,5 +286,11 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 // Fatalf marks the engine as broken and returns. What Pebble does next with a state that it calls fatal goes nowhere:
 // nothing of a broken engine is used.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	l.e.breakDown(errors.New(fmt.Sprintf(format, args...)))
+	err := errors.New(fmt.Sprintf(format, args...))
+	for _, a := range args {
+		if cause, ok := a.(error); ok && passing(cause) { // so that a full disk is not taken for a damaged store
+			err = fmt.Errorf("%w (%w)", err, cause)
+		}
+	}
+	l.e.breakDown(err)
 }

@@ -51,8 +51,12 @@ func (s *Store) engineDir(number int) string {
 	return s.cfg.FS.PathJoin(s.cfg.Dir, fmt.Sprintf("%s%06d", engineDirPrefix, number))
 }
 
-// openNewest opens the engine with the highest number, if it is whole and of this log, and removes all others.
+// openNewest opens the engine with the highest number, if it is whole and of this log, and removes all others. Nothing is begun on a
+// full disk: Pebble can't write its manifest there, and never comes back from opening.
 func (s *Store) openNewest() error {
+	if err := s.disk.writeProbe(); passing(err) {
+		return fmt.Errorf("%w: %s: %w", ErrStorage, s.cfg.Dir, err)
+	}
 	names, err := s.cfg.FS.List(s.cfg.Dir)
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrStorage, s.cfg.Dir, err)

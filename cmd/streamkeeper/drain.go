@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,10 +23,10 @@ func (r *replica) serve(ctx context.Context, p *parts, ready func()) error {
 	// Everything below lives longer than ctx: after the signal shards serve on until a successor has claimed them.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
-	var running []runningPart
+	var running []chan struct{}
 	start := func(what string, f func(context.Context) error) {
 		done := make(chan struct{})
-		running = append(running, runningPart{what, done})
+		running = append(running, done)
 		go func() {
 			defer close(done)
 			if err := f(life); err != nil && life.Err() == nil {
@@ -46,6 +45,10 @@ func (r *replica) serve(ctx context.Context, p *parts, ready func()) error {
 	start("cleanup", p.cycle.Run)
 	start("offsets of deleted topics", p.deleted.Run)
 	start("gateway", p.gateway.Run)
+	// What is wrong with this replica alone ends it as a signal does: others get its shards first.
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	start("data directory", func(life context.Context) error { leave(p.storageWatch(r.flags.NodeID).run(life)); return nil })
 
 	look := time.NewTicker(readyLook)
 	defer look.Stop()
@@ -68,47 +71,19 @@ func (r *replica) serve(ctx context.Context, p *parts, ready func()) error {
 	case <-life.Done():
 	}
 	failed := context.Cause(life)
+	if failed == nil {
+		if why := context.Cause(ctx); errors.Is(why, projection.ErrStorage) {
+			failed = why
+		}
+	}
 	end(nil)
-	if left := unfinished(running, endMax); len(left) > 0 {
-		r.log.Error("the stop is not over in time, the process ends all the same", "waitedFor", left)
-		p.abandoned = true
-		return errors.Join(failed, fmt.Errorf("the stop is not over in time: %s did not end", strings.Join(left, ", ")))
+	for _, done := range running {
+		<-done
 	}
 	if errors.Is(failed, context.Canceled) {
 		return nil
 	}
 	return failed
-}
-
-// endMax bounds how long a part may take to end once it is told to, after everything is handed over: each has nothing left but to return.
-const endMax = 5 * time.Second
-
-// runningPart is something that serve runs; done is closed at its end.
-type runningPart struct {
-	what string
-	done <-chan struct{}
-}
-
-// unfinished waits until all have ended, at most so long, and names those that have not.
-func unfinished(running []runningPart, most time.Duration) (left []string) {
-	late := time.NewTimer(most)
-	defer late.Stop()
-	for i, part := range running {
-		select {
-		case <-part.done:
-			continue
-		case <-late.C:
-		}
-		for _, part := range running[i:] {
-			select {
-			case <-part.done:
-			default:
-				left = append(left, part.what)
-			}
-		}
-		return left
-	}
-	return nil
 }
 
 // drain hands the shards over and lets requests under way finish, within the shutdown time-out.
@@ -179,9 +154,6 @@ func (h *handover) Leave(ctx context.Context) error {
 
 // close takes down what was made, the last first.
 func (p *parts) close() {
-	if p.abandoned { // a part that has not ended may still use the others; the end of the process closes them
-		return
-	}
 	if p.gateway != nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // drained before, or never used

@@ -25,6 +25,7 @@ import (
 	"streamkeeper/internal/gateway"
 	"streamkeeper/internal/sensor"
 	"streamkeeper/internal/telemetry"
+	"streamkeeper/internal/wall"
 	"streamkeeper/plugin"
 	"streamkeeper/projection"
 	"streamkeeper/shard"
@@ -74,7 +75,6 @@ type parts struct {
 	space      *annex.Space // nil: they are not kept on the cluster
 	progress   *progress
 	stopping   atomic.Bool
-	abandoned  bool // a part did not end when it was told to
 }
 
 // run makes the parts one after the other, runs them until ctx ends, and takes them down in order. ready is called once
@@ -169,7 +169,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 	}
 	if p.store, err = projection.Open(projection.Config{
 		Dir: r.projectionDir(), Identity: p.log.Identity(), KeepOther: !r.flags.AcceptNewLog,
-		DeleteRetention: cmp.Or(p.log.Settings().DeleteRetention, deleteRetentionUnread), Logger: r.log,
+		DeleteRetention: cmp.Or(p.log.Settings().DeleteRetention, deleteRetentionUnread), Now: wall.Now, Logger: r.log,
 	}); err != nil {
 		if errors.Is(err, projection.ErrOtherLog) {
 			err = fmt.Errorf("%w. %s", err, lastCopyAdvice)
@@ -202,7 +202,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 		Groups:  r.eff.Kafka.Groups,
 		Offsets: env, Descriptions: p.describing != nil, TenureEnded: p.describing.tenureEnded(p.log.Identity().Partitions),
 		Converting: func(group string) { p.service.SettleConversion(group) }, // shards run only when all parts are made
-		Logger:     r.log, Tracer: tracer,
+		Now:        wall.Now, Logger: r.log, Tracer: tracer,
 	})
 	p.service = coordinator.New(coordinator.Config{
 		Node: node, LogTopic: r.flags.LogTopic, DescriptionTopic: p.describing.topicName(r.flags.LogTopic), Shards: p.host, Replicas: p.store.Replicas, Topics: p.topics,
@@ -212,7 +212,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 		Peers:          coordinator.NewKafkaPeers(node.ID),
 		Descriptions:   p.describing.coordinator(p.host),
 		Conversions:    &coordinator.Conversions{Shards: p.host, Cluster: coordinator.UpstreamClassicGroups{Client: p.upstream}},
-		Assignor:       r.eff.Kafka.Groups.Config().Assignor, WriteTimeout: r.eff.Kafka.OffsetsCommitTimeout, Logger: r.log,
+		Assignor:       r.eff.Kafka.Groups.Config().Assignor, WriteTimeout: r.eff.Kafka.OffsetsCommitTimeout, Now: wall.Now, Logger: r.log,
 	})
 	p.cycle = cleanup.New(cleanup.Config{
 		Interval: r.eff.Kafka.OffsetsRetentionCheckEvery, Logger: r.log, Tracer: tracer,
@@ -222,7 +222,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 		Descriptions: p.describing.cleanup(),
 	})
 	p.deleted = cleanup.NewTopics(cleanup.TopicsConfig{
-		Interval: r.eff.Kafka.OffsetsRetentionCheckEvery, Logger: r.log, Tracer: tracer, Gone: p.topics.Gone,
+		Interval: r.eff.Kafka.OffsetsRetentionCheckEvery, Now: wall.Now, Logger: r.log, Tracer: tracer, Gone: p.topics.Gone,
 		Shards: func() []cleanup.TopicShard {
 			return sweptShards(p.host, p.store, env, func(s *sweptShard) cleanup.TopicShard { return s })
 		},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"streamkeeper/cleanup"
+	"streamkeeper/internal/wall"
 	"streamkeeper/plugin"
 	"streamkeeper/projection"
 	"streamkeeper/shard"
@@ -35,7 +36,7 @@ func (s *sweptShard) Partition() int32 { return s.partition }
 
 func (s *sweptShard) Candidates(ctx context.Context) iter.Seq2[string, error] {
 	env := s.env
-	env.Now = time.Now().UnixMilli()
+	env.Now = wall.Now().UnixMilli()
 	return cleanup.AllCandidates(ctx, s.store, s.partition, env)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/internal/wall"
 	"streamkeeper/plugin"
 	"streamkeeper/plugin/topic"
 	"streamkeeper/projection"
@@ -265,7 +266,7 @@ func (s *Space) Append(ctx context.Context, group string, records []topic.Record
 		return plugin.Transient(textBusy, fmt.Errorf("more than %d bytes wait", s.cfg.BacklogBytesMax))
 	}
 	err = s.parts[s.Partition(group)].write(ctx, o.annex, func(w eventlog.Writer, outcome func(error)) {
-		w.Append(time.Now().UnixMilli(), raws, func(_ int64, err error) {
+		w.Append(wall.Now().UnixMilli(), raws, func(_ int64, err error) {
 			s.backlog.Add(-size)
 			outcome(err)
 			done(clientError(err))

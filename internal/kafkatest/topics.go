@@ -64,13 +64,14 @@ func CreateTopics(tb testing.TB, bootstrap string, partitions int32, names ...st
 
 // Committed are the offsets a group has committed for a topic, per partition, as the coordinator that bootstrap
 // leads to answers OffsetFetch. Partitions without one are not in the map; a group that does not exist has none (Kafka
-// says so without an error, other clusters with one).
-func Committed(tb testing.TB, bootstrap, group, topic string) map[int32]int64 {
+// says so without an error, other clusters with one). It asks again where a broker or replica that the client chose is down.
+func Committed(tb testing.TB, bootstrap, group, topic string) (offsets map[int32]int64) {
 	tb.Helper()
-	offsets, err := committed(Admin(tb, bootstrap), group, topic)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	adm := Admin(tb, bootstrap)
+	Eventually(tb, adminTimeout, func() (err error) {
+		offsets, err = committed(adm, group, topic)
+		return err
+	})
 	return offsets
 }
 

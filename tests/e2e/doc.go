@@ -11,7 +11,9 @@
 //	world_test.go     the worlds, and the clusters they share
 //	story_test.go     an application's life: second instance, stop, kill, coordinator killed under load
 //	tools_test.go     kafka-streams-groups prints what it prints before Kafka
+//	losses_test.go    the log topic is deleted or grows, data directories are lost; full_disk_linux_test.go: a disk is full
 //	offsets_test.go   offsets reset and deleted with kafka-streams-groups; those of a deleted topic
+//	clocks_test.go    replicas whose clocks are fast, slow, and jump
 //	convert_test.go   a plain consumer takes over the group of an application that has stopped
 //	configs_test.go   configurations of groups, as requests and through kafka-configs
 //	dumplog_test.go   kafka-dump-log reads the record log
@@ -19,6 +21,7 @@
 //	fleet_test.go     several replicas: what their stories share
 //	replicas_test.go  two replicas: sharing, leading clients, takeover, a replica that was paused
 //	rolling_test.go   three replicas restarted, killed, and paused, one after the other, under applications with standbys
+//	rolling_upgrade_test.go  from an older build to today's, replica by replica, and back
 //	stateful_test.go  repartition topics, stores, a windowed join: internal topics made, state restored, all deleted
 //	apps_test.go           real applications of many kinds, in Kafka and through streamkeeper: what their stories share
 //	apps_scale_test.go     1, 3, 1 instances, restarts, crashes, slow, paused and clinging members: no task has two owners

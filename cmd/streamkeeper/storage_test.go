@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"streamkeeper/projection"
+	"streamkeeper/shard"
+)
+
+// TestAReplicaThatCantStoreLeavesToOthers: after its patience, if others are there, and those with smaller node ids first.
+func TestAReplicaThatCantStoreLeavesToOthers(t *testing.T) {
+	full := fmt.Errorf("%w: no space left", projection.ErrStorage)
+	always := func() error { return full }
+	group := func(nodes ...int32) func(context.Context) ([]shard.GroupMember, error) {
+		return func(context.Context) (all []shard.GroupMember, err error) {
+			for _, n := range nodes {
+				all = append(all, shard.GroupMember{NodeID: n})
+			}
+			return all, nil
+		}
+	}
+	for name, c := range map[string]struct {
+		look    func() error
+		members func(context.Context) ([]shard.GroupMember, error)
+		after   time.Duration // 0: never
+	}{
+		"the first of three":  {always, group(7, 8, 9), storagePatience},
+		"the last of three":   {always, group(5, 6, 7), 3 * storagePatience},
+		"alone":               {always, group(7), 0},
+		"nobody knows":        {always, func(context.Context) ([]shard.GroupMember, error) { return nil, errors.New("no answer") }, 0},
+		"nothing is wrong":    {func() error { return nil }, group(7, 8), 0},
+		"it comes and goes":   {everyOther(20*time.Second, full), group(7, 8), 0},
+		"not asked, no group": {always, group(), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				begun := time.Now()
+				err := (&storageWatch{look: c.look, members: c.members, self: 7, patience: storagePatience, pause: storageLook}).run(ctx)
+				took := time.Since(begun)
+				switch {
+				case c.after == 0 && err != nil:
+					t.Errorf("after %s: %v", took, err)
+				case c.after != 0 && (!errors.Is(err, projection.ErrStorage) || !strings.Contains(err.Error(), "--data-dir") || took < c.after || took > c.after+3*storageLook):
+					t.Errorf("after %s: %v, want it after %s", took, err, c.after)
+				}
+			})
+		})
+	}
+}
+
+// everyOther is an error for a while, then none for a while.
+func everyOther(period time.Duration, err error) func() error {
+	var begun time.Time
+	return func() error {
+		if begun.IsZero() {
+			begun = time.Now()
+		}
+		if time.Since(begun)/period%2 == 0 {
+			return err
+		}
+		return nil
+	}
+}
