@@ -51,6 +51,7 @@ func registerMetrics(m *telemetry.Metrics, p *parts) error {
 		m.Counter("cleanup.deleted.topics.offsets", "Committed offsets of deleted topics that were removed.", func() []telemetry.Reading {
 			return telemetry.Read(p.deleted.Removed())
 		}),
+		m.Gauge("cleanup.last.duration.ms", "How long the last cleanup cycle took.", sweep(func(s cleanup.Stats) int64 { return s.LastDuration.Milliseconds() })),
 		m.Counter("cleanup.failures", "Groups and shards that a cleanup cycle could not judge.", sweep(func(s cleanup.Stats) int64 { return s.Failures })),
 		registerProjection(m, p.store),
 		m.Gauge("projection.seconds.left", "How long reading the log to its end may take; -1 where that can't be told.", func() []telemetry.Reading {

@@ -35,7 +35,14 @@ type bulk struct {
 	groups  int
 	active  int // the first so many have a member
 	offsets int // committed offsets of each group, one for each partition of the topic
+	// age is how long ago the offsets were committed.
+	age time.Duration
+	// gone: the offsets of one group in so many are of topicGone; 0: of none.
+	gone int
 }
+
+// topicGone is a topic that is deleted while idle groups have offsets of it.
+const topicGone = "bench-gone"
 
 // id is the name of group i. Six digits, so that all names are of one length.
 func (b bulk) id(i int) string { return fmt.Sprintf("%s-%06d", b.prefix, i) }
@@ -194,7 +201,7 @@ func (b bulk) records(i int, s samples) []eventlog.Raw {
 	if i < b.active {
 		sample = s.active
 	}
-	now := time.Now().UnixMilli()
+	committed := time.Now().Add(-b.age).UnixMilli()
 	var out []eventlog.Raw
 	add := func(r eventlog.Record) {
 		out = append(out, eventlog.Raw{Key: eventlog.AppendKey(nil, r.Key), Value: eventlog.AppendValue(nil, r.Value)})
@@ -216,7 +223,10 @@ func (b bulk) records(i int, s samples) []eventlog.Raw {
 			}
 			written = true
 			commit := *v
-			commit.CommitTimestamp = now
+			commit.CommitTimestamp = committed
+			if b.gone > 0 && i%b.gone == 0 {
+				r.Key.Topic, commit.TopicID = topicGone, [16]byte{}
+			}
 			r.Value = &commit
 			for p := range int32(b.offsets) {
 				r.Key.Partition = p

@@ -31,14 +31,17 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 }
 
 // residentMiB is the memory that a process holds.
-func residentMiB(t *testing.T, pid int) float64 {
+func residentMiB(t *testing.T, pid int) float64 { return statusMiB(t, pid, "VmRSS:") }
+
+// statusMiB is a line of /proc/<pid>/status that is in kB.
+func statusMiB(t *testing.T, pid int, field string) float64 {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(b)) {
-		if v, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if v, ok := strings.CutPrefix(line, field); ok {
 			kib, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(v), "kB")))
 			if err != nil {
 				t.Fatal(err)
@@ -46,6 +49,6 @@ func residentMiB(t *testing.T, pid int) float64 {
 			return float64(kib) / 1024
 		}
 	}
-	t.Fatalf("/proc/%d/status has no VmRSS", pid)
+	t.Fatalf("/proc/%d/status has no %s", pid, field)
 	return 0
 }
