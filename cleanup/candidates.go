@@ -13,9 +13,9 @@ import (
 // read again for each page.
 const pageMax = 100_000
 
-// Source is what Candidates reads; a projection.Reader is one.
+// Source is what Candidates reads; a projection.Store is one.
 type Source interface {
-	Groups(p int32, f func(group string) bool) error
+	GroupsAndOffsets(p int32, after string, f func(group string, offsets func(func(projection.Stored) bool) error) bool) error
 	GroupsWithMembers(p int32, f func(group string) bool) error
 	Offsets(p int32, group string, f func(projection.Stored) bool) error
 }
@@ -72,15 +72,13 @@ func page(ctx context.Context, src Source, p int32, env offsets.Env, after strin
 	}
 	var list []string
 	var failed error
-	if err := src.Groups(p, func(group string) bool {
-		if group <= after {
-			return ctx.Err() == nil
-		}
+	var pace pacer
+	if err := src.GroupsAndOffsets(p, after, func(group string, offsets func(func(projection.Stored) bool) error) bool {
 		var worth bool
-		if worth, failed = worthJudging(src, p, env, group, active[group]); worth {
+		if worth, failed = worthJudging(env, offsets, active[group]); worth {
 			list = append(list, group)
 		}
-		return failed == nil && len(list) < limit && ctx.Err() == nil
+		return failed == nil && len(list) < limit && pace.next(ctx)
 	}); err != nil {
 		return nil, err
 	}
@@ -93,9 +91,9 @@ func page(ctx context.Context, src Source, p int32, env offsets.Env, after strin
 	return list, nil
 }
 
-func worthJudging(src Source, p int32, env offsets.Env, group string, active bool) (bool, error) {
+func worthJudging(env offsets.Env, committed func(func(projection.Stored) bool) error, active bool) (bool, error) {
 	past, some := false, false
-	err := src.Offsets(p, group, func(s projection.Stored) bool {
+	err := committed(func(s projection.Stored) bool {
 		some = true
 		c, ok := s.Record.Value.(*eventlog.OffsetCommit)
 		past = ok && offsets.PastRetention(env, *c)

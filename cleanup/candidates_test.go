@@ -38,6 +38,18 @@ func (s *fakeSource) Groups(p int32, f func(string) bool) error { return s.each(
 func (s *fakeSource) GroupsWithMembers(p int32, f func(string) bool) error {
 	return s.each(p, s.members, f)
 }
+func (s *fakeSource) GroupsAndOffsets(p int32, after string, f func(string, func(func(projection.Stored) bool) error) bool) error {
+	return both(p, after, s.Groups, s.Offsets, f)
+}
+
+// both is GroupsAndOffsets made of the two.
+func both(p int32, after string, groups func(int32, func(string) bool) error, committed func(int32, string, func(projection.Stored) bool) error,
+	f func(string, func(func(projection.Stored) bool) error) bool) error {
+	return groups(p, func(group string) bool {
+		return group <= after || f(group, func(g func(projection.Stored) bool) error { return committed(p, group, g) })
+	})
+}
+
 func (s *fakeSource) Offsets(_ int32, group string, f func(projection.Stored) bool) error {
 	for i := range s.commits[group] {
 		s.read++

@@ -104,7 +104,7 @@ func TestSweepCountsWhatWasWritten(t *testing.T) {
 		if err != nil || report != want {
 			t.Errorf("%+v, %v; want %+v", report, err, want)
 		}
-		if got, want := a.judged(), []string{"gone", "some", "none"}; !reflect.DeepEqual(got, want) {
+		if got, want := slices.Sorted(slices.Values(a.judged())), []string{"gone", "none", "some"}; !reflect.DeepEqual(got, want) {
 			t.Errorf("judged %v, want %v", got, want)
 		}
 		if got := b.judged(); len(got) != 3 {
@@ -119,14 +119,14 @@ func TestSweepCountsWhatWasWritten(t *testing.T) {
 
 func TestRunSweepsAnIntervalAfterEachEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// Each cycle takes 4 s of judging and 2 × 1 s of rest.
+		// Each cycle takes 2 s of judging both and 1 s of rest.
 		s := &fakeShard{groups: []string{"a", "b"}, takes: 2 * time.Second}
 		c := New(Config{Interval: 10 * time.Second, Shards: func() []Shard { return []Shard{s} }, Logger: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		start := time.Now()
 		done := make(chan error)
 		go func() { done <- c.Run(ctx) }()
-		time.Sleep(44 * time.Second) // virtual; a second before the next judgement
+		time.Sleep(37 * time.Second) // virtual; in the middle of the third cycle
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Run ended with %v", err)
@@ -135,7 +135,7 @@ func TestRunSweepsAnIntervalAfterEachEnd(t *testing.T) {
 		for _, x := range s.starts {
 			at = append(at, x.Sub(start))
 		}
-		want := []time.Duration{10 * time.Second, 13 * time.Second, 26 * time.Second, 29 * time.Second, 42 * time.Second}
+		want := []time.Duration{10 * time.Second, 10 * time.Second, 23 * time.Second, 23 * time.Second, 36 * time.Second, 36 * time.Second}
 		if !reflect.DeepEqual(at, want) {
 			t.Errorf("judged at %v, want %v", at, want)
 		}
@@ -180,11 +180,11 @@ func TestTheSweepRestsAsLongAsItWorks(t *testing.T) {
 		}
 		s := &fakeShard{groups: groups, takes: 7 * time.Millisecond}
 		report, err := newCycle(s).Sweep(t.Context())
-		if want := 100 * 14 * time.Millisecond; err != nil || report.Duration != want {
+		if want := (100 + judgedAtOnce - 1) / judgedAtOnce * 14 * time.Millisecond; err != nil || report.Duration != want {
 			t.Errorf("took %v, %v; want %v", report.Duration, err, want)
 		}
-		if s.most != 1 {
-			t.Errorf("%d judgements of one shard at once", s.most)
+		if s.most != judgedAtOnce {
+			t.Errorf("%d judgements of one shard at once, want %d", s.most, judgedAtOnce)
 		}
 	})
 }
@@ -240,16 +240,16 @@ func TestAFailingGroupDoesNotStopTheOthers(t *testing.T) {
 
 func TestAShardThatIsGoneIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gone := &fakeShard{partition: 1, groups: []string{"a", "b", "c", "d", "e"}, judge: func(string) (int, bool, error) {
+		gone := &fakeShard{partition: 1, groups: slices.Repeat([]string{"a"}, 3*judgedAtOnce), judge: func(string) (int, bool, error) {
 			return 0, false, errors.New("not the owner")
 		}}
 		fine := &fakeShard{partition: 2, groups: []string{"x"}, judge: func(string) (int, bool, error) { return 1, true, nil }}
 		report, err := newCycle(gone, fine).Sweep(t.Context())
-		if err != nil || report.Failures != failuresMax || report.GroupsRemoved != 1 {
+		if err != nil || report.Failures != judgedAtOnce || report.GroupsRemoved != 1 {
 			t.Errorf("%+v, %v", report, err)
 		}
-		if got := gone.judged(); len(got) != failuresMax {
-			t.Errorf("judged %v after %d failures in a row", got, failuresMax)
+		if got := gone.judged(); len(got) != judgedAtOnce {
+			t.Errorf("%d judged, of which the first %d failed in a row", len(got), failuresMax)
 		}
 	})
 }
@@ -275,9 +275,9 @@ func TestFailuresCountOnlyInARow(t *testing.T) {
 
 func TestAHangingShardHoldsUpNothingForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeShard{groups: []string{"a", "b", "c", "d", "e"}, hang: true}
+		s := &fakeShard{groups: slices.Repeat([]string{"a"}, 3*judgedAtOnce), hang: true}
 		report, err := newCycle(s).Sweep(t.Context())
-		if want := failuresMax*judgeTimeout + (failuresMax-1)*restMax; err != nil || report.Duration != want || report.Failures != failuresMax {
+		if want := judgeTimeout; err != nil || report.Duration != want || report.Failures != judgedAtOnce {
 			t.Errorf("%+v, %v; want an end after %v", report, err, want)
 		}
 	})
@@ -285,12 +285,12 @@ func TestAHangingShardHoldsUpNothingForLong(t *testing.T) {
 
 func TestStoppingBreaksOffACycle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeShard{groups: []string{"a", "b", "c"}, takes: time.Minute}
+		s := &fakeShard{groups: slices.Repeat([]string{"a"}, 3*judgedAtOnce), takes: time.Minute}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
 		report, err := newCycle(s).Sweep(ctx)
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second || report.Failures != 0 || len(s.judged()) != 1 {
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second || report.Failures != 0 || len(s.judged()) != judgedAtOnce {
 			t.Errorf("%+v, %v after %v, judged %v", report, err, time.Since(start), s.judged())
 		}
 	})

@@ -34,5 +34,6 @@
 //	topics.go      Topics: offsets of deleted topics
 //	lost.go        one shard: descriptions that the plugin has lost
 //	orphans.go     one shard: descriptions without a group
+//	pace.go        how fast the projection is scanned
 //	candidates.go  which groups are worth a look, from the projection
 package cleanup

@@ -3,6 +3,8 @@ package cleanup
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 )
 
@@ -19,7 +21,11 @@ const (
 	failuresMax = 3
 )
 
-// sweep is one shard's part of a cycle. It has one judgement under way at a time and rests as long as each one took,
+// judgedAtOnce is how many groups of a shard are judged side by side, so that their tombstones share a batch of the log: one after the other a million
+// groups would take a quarter of an hour of waiting for acknowledgements. They are about a millisecond of the shard's loop.
+const judgedAtOnce = 32
+
+// sweep is one shard's part of a cycle. It has judgedAtOnce judgements under way at a time and rests as long as they took,
 // so that it takes at most every other turn of a loop, and less when the loop is busy.
 type sweep struct {
 	shard  Shard
@@ -31,43 +37,76 @@ type sweep struct {
 }
 
 func (s *sweep) run(ctx context.Context) Report {
+	batch := make([]string, 0, judgedAtOnce)
 	for group, err := range s.shard.Candidates(ctx) {
 		if ctx.Err() != nil {
-			break
+			return s.report
 		}
 		if err != nil {
 			s.report.Failures++
 			s.log.Warn("cleanup: the groups can't be listed, left to the next cycle", "err", err)
 			break
 		}
-		s.report.Candidates++
-		if !s.judge(ctx, group) {
-			break
+		if batch = append(batch, group); len(batch) == judgedAtOnce {
+			if !s.judge(ctx, batch) {
+				return s.report
+			}
+			batch = batch[:0]
 		}
 	}
+	s.judge(ctx, batch)
 	return s.report
 }
 
-// judge has one group judged until nothing more is written for it. It returns false where the shard's sweep must end.
-func (s *sweep) judge(ctx context.Context, group string) bool {
-	for range batchesMax {
+// judgement is what came of one group.
+type judgement struct {
+	expired int
+	removed bool
+	err     error
+}
+
+// judge has groups judged side by side, each until nothing more is written for it. It returns false where the shard's sweep must end.
+func (s *sweep) judge(ctx context.Context, groups []string) bool {
+	s.report.Candidates += len(groups)
+	groups = slices.Clone(groups)
+	for round := 0; round < batchesMax && len(groups) > 0; round++ {
 		start := time.Now()
-		expired, removed, err := s.expire(ctx, group)
-		if err != nil {
-			return s.failed(ctx, group, err) // what it may have written is not known, and not counted
+		came := make([]judgement, len(groups))
+		var wg sync.WaitGroup
+		for i, group := range groups {
+			wg.Go(func() { came[i].expired, came[i].removed, came[i].err = s.expire(ctx, group) })
 		}
-		s.inARow = 0
-		s.report.OffsetsExpired += expired
-		if removed {
-			s.report.GroupsRemoved++
-			s.removed(group)
+		wg.Wait()
+		pause := min(time.Since(start), restMax)
+		lost := s.inARow >= failuresMax
+		var more []string
+		for i, c := range came {
+			switch {
+			case c.err != nil: // what it may have written is not known, and not counted
+				if ctx.Err() != nil {
+					return false // we are told to stop: nothing failed
+				}
+				pause = restMax
+				s.failed(groups[i], c.err)
+				lost = lost || s.inARow >= failuresMax
+				continue
+			case c.removed:
+				s.report.GroupsRemoved++
+				s.removed(groups[i])
+			case c.expired > 0:
+				more = append(more, groups[i])
+			}
+			s.inARow = 0
+			s.report.OffsetsExpired += c.expired
 		}
-		if !rest(ctx, min(time.Since(start), restMax)) {
+		if lost {
+			s.log.Warn("cleanup: the rest of the shard is left to the next cycle", "failures", s.report.Failures)
 			return false
 		}
-		if removed || expired == 0 {
-			return true
+		if !rest(ctx, pause) {
+			return false
 		}
+		groups = more
 	}
 	return true
 }
@@ -78,18 +117,11 @@ func (s *sweep) expire(ctx context.Context, group string) (int, bool, error) {
 	return s.shard.Expire(ctx, group)
 }
 
-func (s *sweep) failed(ctx context.Context, group string, err error) bool {
-	if ctx.Err() != nil {
-		return false // we are told to stop: nothing failed
-	}
+func (s *sweep) failed(group string, err error) {
 	s.report.Failures++
-	s.inARow++
-	s.log.Warn("cleanup: a group can't be judged, left to the next cycle", "group", group, "err", err)
-	if s.inARow >= failuresMax {
-		s.log.Warn("cleanup: the rest of the shard is left to the next cycle", "failures", s.inARow)
-		return false
+	if s.inARow++; s.inARow <= failuresMax { // one line for each group of a shard that was given up would say nothing new
+		s.log.Warn("cleanup: a group can't be judged, left to the next cycle", "group", group, "err", err)
 	}
-	return rest(ctx, restMax)
 }
 
 // rest waits for d; false: ctx ended.

@@ -1,9 +1,12 @@
 package cleanup
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -219,20 +222,33 @@ func (t *Topics) forget(ctx context.Context, s TopicShard, names map[string]stru
 	}); err != nil {
 		return 0, err
 	}
-	for group := range groups {
-		for range batchesMax {
+	// Side by side, as the sweep judges (judgedAtOnce).
+	left := slices.Sorted(maps.Keys(groups))
+	for len(left) > 0 {
+		n := min(len(left), judgedAtOnce)
+		batch := left[:n]
+		left = left[n:]
+		for round := 0; round < batchesMax && len(batch) > 0; round++ {
 			start := time.Now()
-			n, err := t.judge(ctx, s, group, gone, before)
-			if err != nil {
+			removed, errs := make([]int, len(batch)), make([]error, len(batch))
+			var wg sync.WaitGroup
+			for i, group := range batch {
+				wg.Go(func() { removed[i], errs[i] = t.judge(ctx, s, group, gone, before) })
+			}
+			wg.Wait()
+			var more []string
+			for i, n := range removed {
+				if total += n; n > 0 {
+					more = append(more, batch[i])
+				}
+			}
+			if err := cmp.Or(errs...); err != nil {
 				return total, err
 			}
-			total += n
 			if !rest(ctx, min(time.Since(start), restMax)) {
 				return total, ctx.Err()
 			}
-			if n == 0 {
-				break
-			}
+			batch = more
 		}
 	}
 	return total, nil
@@ -248,9 +264,9 @@ func (t *Topics) judge(ctx context.Context, s TopicShard, group string, gone map
 	return n, err
 }
 
-// TopicSource is what OffsetTopics reads; a projection.Reader is one.
+// TopicSource is what OffsetTopics reads; a projection.Store is one.
 type TopicSource interface {
-	Groups(p int32, f func(group string) bool) error
+	GroupsAndOffsets(p int32, after string, f func(group string, offsets func(func(projection.Stored) bool) error) bool) error
 	GroupsOfTopic(p int32, topic string, f func(group string) bool) error
 	Offsets(p int32, group string, f func(projection.Stored) bool) error
 }
@@ -259,9 +275,10 @@ type TopicSource interface {
 // where it is "". It ends when f returns false.
 func OffsetTopics(ctx context.Context, src TopicSource, p int32, topic string, f func(group string, ref offsets.TopicRef) bool) error {
 	var failed error
-	group := func(group string) bool {
+	var pace pacer
+	group := func(group string, committed func(func(projection.Stored) bool) error) bool {
 		going, last := true, offsets.TopicRef{}
-		failed = src.Offsets(p, group, func(s projection.Stored) bool {
+		failed = committed(func(s projection.Stored) bool {
 			c, ok := s.Record.Value.(*eventlog.OffsetCommit)
 			if !ok {
 				return true
@@ -272,13 +289,15 @@ func OffsetTopics(ctx context.Context, src TopicSource, p int32, topic string, f
 			}
 			return going
 		})
-		return going && failed == nil && ctx.Err() == nil
+		return going && failed == nil && pace.next(ctx)
 	}
 	var err error
 	if topic == "" {
-		err = src.Groups(p, group)
+		err = src.GroupsAndOffsets(p, "", group)
 	} else {
-		err = src.GroupsOfTopic(p, topic, group)
+		err = src.GroupsOfTopic(p, topic, func(id string) bool {
+			return group(id, func(f func(projection.Stored) bool) error { return src.Offsets(p, id, f) })
+		})
 	}
 	if err == nil {
 		err = failed

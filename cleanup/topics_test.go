@@ -209,6 +209,10 @@ func (s *topicSource) GroupsOfTopic(p int32, topic string, f func(string) bool) 
 	return s.each(p, s.topics[topic], f)
 }
 
+func (s *topicSource) GroupsAndOffsets(p int32, after string, f func(string, func(func(projection.Stored) bool) error) bool) error {
+	return both(p, after, s.Groups, s.Offsets, f)
+}
+
 func (s *topicSource) Offsets(_ int32, group string, f func(projection.Stored) bool) error {
 	for _, st := range s.stored[group] {
 		if !f(st) {

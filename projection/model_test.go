@@ -162,6 +162,29 @@ func sameAsModel(t tester, s *Store, p int32, m *model) {
 	equal("counts", [2]int64{groups, offsets}, [2]int64{int64(len(m.names(ofType(eventlog.TypeGroup)))), stored})
 	equal("groups with members", collect(func(f func(string) bool) error { return s.GroupsWithMembers(p, f) }), m.names(ofType(eventlog.TypeMember)))
 	equal("groups with a configuration", collect(func(f func(string) bool) error { return s.GroupsWithConfig(p, f) }), m.names(ofType(eventlog.TypeGroupConfig)))
+	// All groups with their offsets, and those of every second group alone: the scan has to find its way over what was not asked for.
+	for _, after := range append([]string{""}, testGroups...) {
+		for _, every := range []int{1, 2} {
+			var names []string
+			n := 0
+			must(t, s.GroupsAndOffsets(p, after, func(group string, offsets func(func(Stored) bool) error) bool {
+				names = append(names, group)
+				if n++; n%every == 0 {
+					var got []Stored
+					must(t, offsets(func(st Stored) bool { got = append(got, st); return true }))
+					equal("offsets beside "+group, got, m.offsets(group))
+				}
+				return true
+			}))
+			var want []string
+			for _, group := range m.names(ofType(eventlog.TypeGroup)) {
+				if group > after {
+					want = append(want, group)
+				}
+			}
+			equal("groups above "+after, names, want)
+		}
+	}
 	for _, topic := range testTopics {
 		equal("groups of topic "+topic, collect(func(f func(string) bool) error { return s.GroupsOfTopic(p, topic, f) }), m.names(func(st Stored) bool {
 			v, ok := st.Record.Value.(*eventlog.Topology)

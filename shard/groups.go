@@ -52,6 +52,7 @@ func replay(id string, stored []projection.Stored) (*group, error) {
 func (s *Shard) keep(g *group) {
 	g.used = s.host.cfg.Now()
 	s.groups[g.ID()] = g
+	s.kept++
 	s.recount(g)
 	if g.Exists() {
 		s.host.known.Store(g.ID(), struct{}{})
@@ -73,6 +74,7 @@ func (s *Shard) restoreTimers() {
 
 // evict lets groups leave memory that have no members, whose last record the projection has applied.
 func (s *Shard) evict() {
+	s.kept = 0
 	if s.state != active {
 		return
 	}
@@ -83,6 +85,14 @@ func (s *Shard) evict() {
 		if (g.broken || g.Empty() && idleLong) && s.written(g) {
 			s.drop(id, g)
 		}
+	}
+}
+
+// evictCrowd has idle groups leave when many have come since the last time, as in a sweep over all of them: until the next look of evict a fast one
+// would have the whole shard in memory.
+func (s *Shard) evictCrowd() {
+	if s.kept > idleGroupsMax {
+		s.evict()
 	}
 }
 

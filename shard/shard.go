@@ -61,6 +61,7 @@ type Shard struct {
 	fair     fairness
 	unproven []unproven // answers that wait for the projection
 	overlay  overlay
+	kept     int      // groups that came into memory since the last eviction
 	ready    []waiter // answers that only need the lease; handed out together
 	timers   timers
 	repairs  map[eventlog.Key]struct{} // void records whose keys need their right value written again
@@ -188,6 +189,7 @@ func (s *Shard) drain() {
 		}
 		s.takeLater()
 		s.handReady()
+		s.evictCrowd()
 		if len(s.fair.later) > 0 { // timers and the lease have their turn as well
 			s.signal()
 			return

@@ -181,7 +181,6 @@ func (x *grown) checkpoint() {
 	x.k.Stop()
 	x.took("stop", began)
 	x.put("disk: the data directory, MiB", diskMiB(x.t, x.k.DataDir(), ""))
-	x.set(x.k, "offsets.retention.check.interval.ms", "1") // sweeps one after the other, for the next step
 	began = time.Now()
 	x.k.Start()
 	x.started(x.k)
@@ -190,6 +189,10 @@ func (x *grown) checkpoint() {
 
 // sweepNothing measures while one sweep follows the other and nothing has expired, and has a topic deleted of which idle groups have offsets.
 func (x *grown) sweepNothing() {
+	x.k.Stop()
+	x.set(x.k, "offsets.retention.check.interval.ms", "100") // one after the other
+	x.k.Start()
+	x.started(x.k)
 	if err := answerWithin(x.t.Context(), x.k.Bootstrap(), x.live, growthWithin, (*group).beat); err != nil {
 		x.t.Fatal(err)
 	}
