@@ -84,6 +84,10 @@ jaeger: ## traces of topology descriptions in a real Jaeger, built once into .ca
 bench: java fetch ## speed and memory beside Kafka's own coordinator; writes .cache/bench.md (about 10 minutes)
 	$(GO) test -count=1 -v -timeout 60m ./tests/bench -args -full $(BENCH)
 
+.PHONY: growth
+growth: java fetch ## 10,000 to 1,000,000 idle groups, beside Kafka's; writes .cache/growth.md (about 12 minutes, 12 GiB)
+	$(GO) test -count=1 -v -timeout 60m -run '^TestGrowth$$' ./tests/bench -args -full $(BENCH)
+
 .PHONY: takeover
 takeover: java fetch ## takeover of shards with 10,000 and 100,000 groups beside Kafka's; writes .cache/takeover.md (about 6 minutes)
 	$(GO) test -count=1 -v -timeout 30m -run '^TestTakeover$$' ./tests/bench -args -full $(TAKEOVER)

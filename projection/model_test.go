@@ -178,7 +178,7 @@ func sameAsModel(t tester, s *Store, p int32, m *model) {
 			}))
 			var want []string
 			for _, group := range m.names(ofType(eventlog.TypeGroup)) {
-				if group > after {
+				if after == "" || group > after {
 					want = append(want, group)
 				}
 			}

@@ -24,6 +24,7 @@
 //	workdir.go    working directories, and removal of those that dead test binaries left
 //	cluster.go    brokers: start, stop, kill, restart
 //	properties.go a broker's server.properties
+//	alter.go      another heap, another property, from a broker's next start on
 //	bootstrap.go  "some Kafka": $KAFKA_BOOTSTRAP, Docker, or a JVM broker
 //	tools.go      Kafka's command line tools; toolsession.go: many calls in one JVM
 //	app.go        the Streams applications of tests/jvm
