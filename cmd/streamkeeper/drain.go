@@ -239,6 +239,11 @@ func (p *parts) joined() error {
 }
 
 func (p *parts) shardsServed() error {
+	for q := range p.host.Partitions() {
+		if err := p.store.Err(q); errors.Is(err, eventlog.ErrRefused) && p.host.Pending() > 0 {
+			return fmt.Errorf("%d assigned shards are not served; shard %d is refused: %w", p.host.Pending(), q, err)
+		}
+	}
 	if n := p.host.Pending(); n > 0 {
 		return fmt.Errorf("%d assigned shards are not served yet", n)
 	}

@@ -37,6 +37,8 @@ type shardRow struct {
 	Claimed    *time.Time     `json:"written"` // when the ownership record was written last
 	End        int64          `json:"end"`
 	Replicas   []shardReplica `json:"replicas,omitempty"`
+	// Newer says that the last claim is of a newer program, and that owner and generation are those before it.
+	Newer string `json:"newer,omitempty"`
 }
 
 type shardReplica struct {
@@ -45,6 +47,8 @@ type shardReplica struct {
 	Position int64  `json:"position"`
 	Lag      int64  `json:"lag"`
 	Reading  string `json:"reading,omitempty"`
+	// Error says why the replica reads the shard no further; "" where it does.
+	Error string `json:"error,omitempty"`
 }
 
 // shardStatus is what a replica answers at shardsPath.
@@ -117,10 +121,14 @@ func shardRows(shards []inspect.Shard, replicas []shardStatus) []shardRow {
 				row.Owner = &o.NodeID
 			}
 		}
+		if s.Newer != nil {
+			row.Newer = s.Newer.Error()
+			row.Owner, row.Address = nil, "" // the one before is not the owner any more
+		}
 		for _, r := range replicas {
 			for _, p := range r.Shards {
 				if p.Partition == s.Partition {
-					row.Replicas = append(row.Replicas, shardReplica{r.NodeID, p.Serving, p.Position, max(s.End-p.Position, 0), p.Reading})
+					row.Replicas = append(row.Replicas, shardReplica{r.NodeID, p.Serving, p.Position, max(s.End-p.Position, 0), p.Reading, p.Error})
 				}
 			}
 		}
@@ -134,6 +142,9 @@ func writeShards(w io.Writer, rows []shardRow) error {
 	fmt.Fprintln(t, "SHARD\tOWNER\tADDRESS\tGENERATION\tWRITTEN\tEND\tREPLICA\tSERVING\tPOSITION\tLAG")
 	for _, r := range rows {
 		owner, generation, written := "none", "-", "-"
+		if r.Newer != "" {
+			owner = "newer"
+		}
 		if r.Owner != nil {
 			owner = fmt.Sprint(*r.Owner)
 		}
@@ -153,7 +164,9 @@ func writeShards(w io.Writer, rows []shardRow) error {
 		}
 		for _, p := range r.Replicas {
 			serving := "no"
-			if p.Serving {
+			if p.Error != "" { // and not read any further
+				serving = "refused"
+			} else if p.Serving {
 				serving = "yes"
 			} else if p.Reading != "" {
 				serving = "reading: " + p.Reading
@@ -161,5 +174,18 @@ func writeShards(w io.Writer, rows []shardRow) error {
 			fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\n", head, p.NodeID, serving, p.Position, p.Lag)
 		}
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, r := range rows { // sentences, which would tear the table apart
+		if r.Newer != "" {
+			fmt.Fprintf(w, "\n%s\n", r.Newer)
+		}
+		for _, p := range r.Replicas {
+			if p.Error != "" {
+				fmt.Fprintf(w, "\nShard %d is refused by %d: %s\n", r.Partition, p.NodeID, p.Error)
+			}
+		}
+	}
+	return nil
 }

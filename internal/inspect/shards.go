@@ -18,6 +18,9 @@ type Shard struct {
 	Start     int64
 	End       int64           // the first offset that is not written yet
 	Owner     *eventlog.Owner // nil: no ownership record
+	// Newer says that the last ownership record is of a newer program, whose owner can't be told here, and why; nil where it can be read.
+	// Owner is the one before.
+	Newer error
 }
 
 // Shards finds the last ownership record of every partition.
@@ -31,7 +34,7 @@ func (r *Reader) Shards(ctx context.Context) ([]Shard, error) {
 		s := Shard{Partition: p, Start: bounds[p].Start, End: bounds[p].End}
 		for window := int64(ownershipWindow); ; window *= 8 {
 			from := max(s.Start, s.End-window)
-			if s.Owner, err = r.lastOwner(ctx, p, from, s.End); err != nil {
+			if s.Owner, s.Newer, err = r.lastOwner(ctx, p, from, s.End); err != nil {
 				return nil, err
 			}
 			if s.Owner != nil || from == s.Start {
@@ -44,10 +47,9 @@ func (r *Reader) Shards(ctx context.Context) ([]Shard, error) {
 }
 
 // lastOwner is the ownership record that counts at the end of the range, nil if there is none in it.
-func (r *Reader) lastOwner(ctx context.Context, p int32, from, end int64) (*eventlog.Owner, error) {
+func (r *Reader) lastOwner(ctx context.Context, p int32, from, end int64) (owner *eventlog.Owner, newer, err error) {
 	d := Decoder{Partition: p}
-	var owner *eventlog.Owner
-	err := r.Read(ctx, p, from, end, func(b Batch) error {
+	err = r.Read(ctx, p, from, end, func(b Batch) error {
 		entries, err := b.Entries(p, from)
 		if err != nil {
 			return err
@@ -55,8 +57,8 @@ func (r *Reader) lastOwner(ctx context.Context, p int32, from, end int64) (*even
 		for _, e := range entries {
 			l := d.Line(e)
 			if l.Record == nil || l.Void {
-				if errors.Is(l.Err, eventlog.ErrUnknownVersion) && len(e.Key) == 2 {
-					return fmt.Errorf("partition %d: the ownership record at offset %d is of a newer program: %w", p, e.Offset, l.Err)
+				if errors.Is(l.Err, eventlog.ErrUnknownVersion) && len(e.Key) == 2 && !eventlog.Forged(e, l.Err) {
+					newer = fmt.Errorf("partition %d: the ownership record at offset %d is of a newer program: %w", p, e.Offset, l.Err)
 				}
 				continue
 			}
@@ -65,10 +67,11 @@ func (r *Reader) lastOwner(ctx context.Context, p int32, from, end int64) (*even
 				if o.Claim >= 0 {
 					generation = o.Claim
 				}
+				newer = nil
 				owner = &eventlog.Owner{Ownership: *o, Offset: e.Offset, Generation: generation, Timestamp: e.Timestamp}
 			}
 		}
 		return nil
 	})
-	return owner, err
+	return owner, newer, err
 }

@@ -20,6 +20,7 @@
 //	refusal_test.go   a topology description that the plugin refuses for good
 //	fleet_test.go     several replicas: what their stories share
 //	replicas_test.go  two replicas: sharing, leading clients, takeover, a replica that was paused
+//	ownership_test.go three replicas under members of every shard: stopped, moved, gone; a node id taken; another installation; a newer format
 //	rolling_test.go   three replicas restarted, killed, and paused, one after the other, under applications with standbys
 //	rolling_upgrade_test.go  from an older build to today's, replica by replica, and back
 //	stateful_test.go  repartition topics, stores, a windowed join: internal topics made, state restored, all deleted

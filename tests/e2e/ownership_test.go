@@ -1,0 +1,364 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/internal/kafkatest"
+	"streamkeeper/internal/wire"
+)
+
+// seeker is a member of one group that goes to whoever FindCoordinator names, and asks any replica again when it is sent away, as Java's client does.
+type seeker struct {
+	r       *fleet
+	group   string
+	asked   int // lookups
+	epoch   int32
+	offset  int64 // the last that was acknowledged
+	client  *wire.Client
+	mu      sync.Mutex
+	last    time.Time
+	longest time.Duration // without an answer
+	bad     []string      // answers that an application would have been told
+}
+
+// again are the refusals after which clients try again by themselves.
+var again = []error{kerr.NotCoordinator, kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable}
+
+// seekTimeout is the time-out of a request: longer than anything that may hold one up.
+const seekTimeout = 20 * time.Second
+
+func (s *seeker) run(ctx context.Context) {
+	defer s.hangUp()
+	for ctx.Err() == nil {
+		err := s.once()
+		s.mu.Lock()
+		now := time.Now()
+		var answer *kerr.Error
+		switch {
+		case err == nil:
+			s.longest, s.last = max(s.longest, now.Sub(s.last)), now
+		case errors.Is(err, context.DeadlineExceeded), errors.As(err, &answer) && !isOneOf(err, again), errors.Is(err, errLost):
+			s.bad = append(s.bad, err.Error())
+		}
+		s.mu.Unlock()
+		if err != nil && !errors.Is(err, kerr.CoordinatorLoadInProgress) {
+			s.hangUp()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond): // the pace of the questions, no assumption on timing
+		}
+	}
+}
+
+func (s *seeker) hangUp() {
+	if s.client != nil {
+		s.client.Close()
+		s.client = nil
+	}
+}
+
+var errLost = errors.New("what was acknowledged is not there")
+
+// once is a heartbeat, a commit, and the reading of what was committed.
+func (s *seeker) once() error {
+	ctx, cancel := context.WithTimeout(context.Background(), seekTimeout)
+	defer cancel()
+	if s.client == nil {
+		address, err := s.lookup(ctx)
+		if err != nil {
+			return err
+		}
+		if s.client, err = wire.Dial(ctx, address, "seeker"); err != nil {
+			return err
+		}
+	}
+	beat := kmsg.NewPtrStreamsGroupHeartbeatRequest()
+	beat.Group, beat.MemberID, beat.MemberEpoch, beat.RebalanceTimeoutMillis = s.group, "m", s.epoch, -1
+	if s.epoch == 0 {
+		beat.RebalanceTimeoutMillis, beat.ProcessID = 60_000, kmsg.StringPtr("p")
+		sub := kmsg.NewStreamsGroupHeartbeatRequestTopologySubtopology()
+		sub.SubtopologyID, sub.SourceTopics = "0", []string{"ownership-in"}
+		topology := kmsg.NewStreamsGroupHeartbeatRequestTopology()
+		topology.Subtopologies = append(topology.Subtopologies, sub)
+		beat.Topology = &topology
+		beat.ActiveTasks, beat.StandbyTasks, beat.WarmupTasks = []kmsg.TaskIDs{}, []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
+	}
+	resp, err := s.client.Exchange(ctx, beat)
+	if err != nil {
+		return err
+	}
+	h := resp.(*kmsg.StreamsGroupHeartbeatResponse)
+	if err := kerr.ErrorForCode(h.ErrorCode); err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	s.epoch = h.MemberEpoch
+	commit := groupRequests(s.group, "m", s.epoch)[3].req.(*kmsg.OffsetCommitRequest)
+	commit.Topics[0].Topic, commit.Topics[0].Partitions[0].Offset = "ownership-in", s.offset+1
+	if resp, err = s.client.Exchange(ctx, commit); err != nil {
+		return err
+	}
+	if err := kerr.ErrorForCode(resp.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	s.offset++
+	if resp, err = s.client.Exchange(ctx, groupRequests(s.group, "", -1)[2].req); err != nil {
+		return err
+	}
+	g := resp.(*kmsg.OffsetFetchResponse).Groups[0]
+	if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
+		return fmt.Errorf("fetch: %w", err)
+	}
+	if len(g.Topics) != 1 || g.Topics[0].Partitions[0].Offset < s.offset {
+		return fmt.Errorf("%w: offset %d of %s; there is %+v", errLost, s.offset, s.group, g.Topics)
+	}
+	return nil
+}
+
+// lookup asks the replicas in turn, and checks that who is named is in that replica's Metadata, at that address.
+func (s *seeker) lookup(ctx context.Context) (string, error) {
+	s.asked++
+	k := s.r.replicas[s.r.nodes[s.asked%len(s.r.nodes)]]
+	cl, err := wire.Dial(ctx, k.Bootstrap(), "seeker")
+	if err != nil {
+		return "", err
+	}
+	defer cl.Close()
+	find := kmsg.NewPtrFindCoordinatorRequest()
+	find.SetVersion(4)
+	find.CoordinatorKeys = []string{s.group}
+	resp, err := cl.Exchange(ctx, find)
+	if err != nil {
+		return "", err
+	}
+	c := resp.(*kmsg.FindCoordinatorResponse).Coordinators[0]
+	if err := kerr.ErrorForCode(c.ErrorCode); err != nil {
+		return "", err
+	}
+	req := kmsg.NewPtrMetadataRequest()
+	req.SetVersion(9)
+	req.Topics = []kmsg.MetadataRequestTopic{}
+	if resp, err = cl.Exchange(ctx, req); err != nil {
+		return "", err
+	}
+	address := net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
+	nodes := resp.(*kmsg.MetadataResponse).Brokers
+	if !slices.ContainsFunc(nodes, func(b kmsg.MetadataResponseBroker) bool {
+		return b.NodeID == c.NodeID && net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))) == address
+	}) {
+		return "", fmt.Errorf("%w: node %d at %s is named as coordinator of %s and is not among the nodes %+v", errLost, c.NodeID, address, s.group, nodes)
+	}
+	return address, nil
+}
+
+// seek starts a seeker for a group of each shard.
+func (r *fleet) seek() []*seeker {
+	var all []*seeker
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for p := range int32(len(r.owners())) {
+		for i := 0; ; i++ {
+			group := fmt.Sprintf("owned-%d", i)
+			if partitionOf(group, int32(len(r.owners()))) == p {
+				s := &seeker{r: r, group: group, asked: int(p), last: time.Now()}
+				all = append(all, s)
+				wg.Go(func() { s.run(ctx) })
+				break
+			}
+		}
+	}
+	r.t.Cleanup(func() { cancel(); wg.Wait() })
+	return all
+}
+
+// during does something under the seekers, and waits until each has been answered again by whoever has its group then.
+func (r *fleet) during(all []*seeker, what string, do func()) {
+	r.t.Helper()
+	for _, s := range all {
+		s.mu.Lock()
+		s.longest, s.last = 0, time.Now()
+		s.mu.Unlock()
+	}
+	do()
+	done := time.Now()
+	longest := time.Duration(0)
+	for _, s := range all {
+		kafkatest.Eventually(r.t, takeover, func() error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, bad := range s.bad {
+				r.t.Errorf("%s: %s: %s", what, s.group, bad)
+			}
+			s.bad = nil
+			if longest = max(longest, s.longest); s.last.Before(done) {
+				return fmt.Errorf("%s: group %s has had no answer for %s", what, s.group, time.Since(s.last))
+			}
+			return nil
+		})
+	}
+	r.t.Logf("%s: longest time without an answer of a group %s", what, longest.Round(time.Millisecond))
+	// Planned moves have no gap; what is allowed here is a machine that is busy, and less than a session, which would be a member that is waited for.
+	if longest > takeover/2 {
+		r.t.Errorf("%s: a group had no answer for %s", what, longest)
+	}
+}
+
+// listed are the streams groups that the replicas list, each for itself.
+func (r *fleet) listed(nodes ...int32) []string {
+	r.t.Helper()
+	var groups []string
+	for _, n := range nodes {
+		resp := exchange(r.t, r.replicas[n], groupRequests("", "", -1)[4].req).(*kmsg.ListGroupsResponse)
+		if resp.ErrorCode != 0 {
+			r.t.Fatalf("list at %d: %v", n, kerr.ErrorForCode(resp.ErrorCode))
+		}
+		for _, g := range resp.Groups {
+			groups = append(groups, g.Group)
+		}
+	}
+	slices.Sort(groups)
+	return groups
+}
+
+// TestOwnershipOfThreeReplicas: one is stopped, comes back, moves to another address, and goes for good, under members that are not told of it
+// but by refusals that clients know. Beside them there is another installation on the cluster with one of their node ids and one of their
+// groups, and one comes with a node id that is taken.
+func TestOwnershipOfThreeReplicas(t *testing.T) {
+	c := kafkatest.Shared(t, kafka44)
+	kafkatest.CreateTopics(t, c.Bootstrap(), partitions, "ownership-in")
+	other := newFleet(t, c, 1, "--log-topic", "__log_another_installation")
+	other.topic = "__log_another_installation"
+	other.replicas[nodeOne].Start()
+	r := startFleet(t, c, 3)
+	r.waitSpread(r.nodes...)
+	twin := kafkatest.NewStreamkeeper(t, serveArgs(t, c, "--node-id", fmt.Sprint(nodeOne))...)
+	twin.Start()
+	all := r.seek()
+	last := r.nodes[2]
+	r.during(all, "the groups are made", func() {})
+	r.during(all, "a replica is stopped", func() { r.replicas[last].Stop() })
+	port, err := kafkatest.ReservePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.during(all, "it comes back at another address", func() {
+		r.replicas[last].Set("--listen", fmt.Sprintf("127.0.0.1:%d", port))
+		r.replicas[last].Start()
+		r.replicas[last].WaitReady()
+		r.waitSpread(r.nodes...)
+	})
+	var groups []string
+	for _, s := range all {
+		groups = append(groups, s.group)
+	}
+	slices.Sort(groups)
+	if got := r.listed(r.nodes...); !slices.Equal(got, groups) {
+		t.Errorf("the replicas list %v, want each of %v once", got, groups)
+	}
+	out, errOut, exit := kafkatest.Tool(t, c.Bootstrap(), "kafka-consumer-groups", "--describe", "--group", "streamkeeper-"+r.topic, "--members", "--verbose")
+	for _, n := range r.nodes {
+		if want := fmt.Sprintf("sk/%d@%s", n, r.replicas[n].Bootstrap()); exit != 0 || !strings.Contains(out, want) {
+			t.Errorf("kafka-consumer-groups --members: exit %d, no %s in\n%s%s", exit, want, out, errOut)
+		}
+	}
+	r.during(all, "a replica goes for good", func() { r.replicas[r.nodes[1]].Stop() })
+	if got := r.listed(nodeOne, last); !slices.Equal(got, groups) {
+		t.Errorf("two of the replicas list %v, want each of %v once", got, groups)
+	}
+
+	if code := twin.WaitExit(takeover); code == 0 {
+		t.Error("the replica whose node id is taken ends as if nothing had happened")
+	}
+	for _, part := range []string{fmt.Sprintf("node id %d belongs to the replica %s", nodeOne, r.replicas[nodeOne].Bootstrap()), twin.Bootstrap(), "--node-id"} {
+		if !strings.Contains(twin.Output(), part) {
+			t.Errorf("the replica whose node id is taken does not say %q:\n%s", part, twin.Output())
+		}
+	}
+	anotherInstallation(t, other, r, all[0])
+}
+
+// anotherInstallation has one of the groups of the first, and knows nothing of it; then one of its shards meets a newer format.
+func anotherInstallation(t *testing.T, other, r *fleet, first *seeker) {
+	k := other.replicas[nodeOne]
+	k.WaitReady()
+	if got := other.listed(nodeOne); len(got) > 0 {
+		t.Errorf("another installation lists %v", got)
+	}
+	all := other.seek()
+	other.during(all, "another installation has groups of the same ids", func() {})
+	if all[0].group != first.group {
+		t.Fatalf("%s and %s are to be the same", all[0].group, first.group)
+	}
+	req := kmsg.NewPtrMetadataRequest()
+	req.SetVersion(9)
+	req.Topics = []kmsg.MetadataRequestTopic{}
+	for _, b := range exchange(t, k, req).(*kmsg.MetadataResponse).Brokers {
+		if b.NodeID >= nodeOne && fmt.Sprintf("%s:%d", b.Host, b.Port) != k.Bootstrap() {
+			t.Errorf("another installation lists the node %d at %s:%d", b.NodeID, b.Host, b.Port)
+		}
+	}
+
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(r.cluster.Bootstrap(), ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	id, epoch, err := cl.ProducerID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := fmt.Sprintf(`{"format":99,"nodeId":%d,"address":"127.0.0.1:1","producerId":%d,"producerEpoch":%d}`, nodeTwo, id, epoch)
+	if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: other.topic, Partition: 0, Key: ownershipKey(t, other), Value: []byte(newer)}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	kafkatest.Eventually(t, outcome, func() error {
+		out, errOut, exit := kafkatest.Streamkeeper(t, "shards", "--bootstrap-servers", r.cluster.Bootstrap(), "--log-topic", other.topic, "--admin", k.Admin())
+		if want := fmt.Sprintf("Shard 0 is refused by %d: ", nodeOne); exit != 0 || !strings.Contains(out, want) || strings.Count(out, " yes ") != len(all)-1 {
+			return fmt.Errorf("streamkeeper shards: exit %d, no %q\n%s%s", exit, want, out, errOut)
+		}
+		if !strings.Contains(k.Output(), "a record can't be read, the partition is not served") {
+			return errors.New("the log does not say that a shard is refused")
+		}
+		// The shard ends a moment later than its tail.
+		if err := k.Ready(); err == nil || !strings.Contains(err.Error(), "shard 0 is refused") {
+			return fmt.Errorf("/readyz of a replica that can't read one shard says %v", err)
+		}
+		return nil
+	})
+	end := kafkatest.EndOffsets(t, r.cluster.Bootstrap(), other.topic)[0]
+	other.during(all[1:], "a shard has a newer format", func() {})
+	if now := kafkatest.EndOffsets(t, r.cluster.Bootstrap(), other.topic)[0]; now != end {
+		t.Errorf("a replica that can't read a shard writes to it: its end was %d and is %d", end, now)
+	}
+}
+
+// ownershipKey is the key of ownership records, as there is one in the log.
+func ownershipKey(t *testing.T, r *fleet) []byte {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(r.cluster.Bootstrap(), ",")...), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{r.topic: {0: kgo.NewOffset().AtStart()}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	fetches := cl.PollFetches(t.Context())
+	for _, rec := range fetches.Records() {
+		if len(rec.Key) > 1 && int(rec.Key[0])<<8|int(rec.Key[1]) == ownershipType {
+			return rec.Key
+		}
+	}
+	t.Fatal("there is no ownership record")
+	return nil
+}
