@@ -72,15 +72,6 @@ func (g growth) broker(t *testing.T, n int, f *figures) {
 	if n := b.missing(list); n > 0 {
 		t.Fatalf("a list of %d groups lacks %d", len(list), n)
 	}
-	began := time.Now()
-	kafkatest.Eventually(t, time.Minute, func() error { return deleteTopic(t, c.Addr(1), topicGone) })
-	gone := func() bool { // the group of number 0 is one of them
-		err := answerWithin(t.Context(), c.Addr(1), []*group{b.group(0, sample)}, time.Millisecond, (*group).fetch)
-		return err != nil
-	}
-	_ = gone
-	t.Logf("topic deleted in %s", time.Since(began))
-
 	// Sweeps that find nothing, and then one in which everything has expired.
 	c.SetProperty(1, "offsets.retention.check.interval.ms", "1000")
 	if _, err := load(); err != nil {

@@ -28,6 +28,7 @@ func theGrowth() growth {
 	if !*full {
 		return growth{sizes: []int{400}, lasting: 200 * time.Millisecond}
 	}
+	growthWithin = 20 * time.Minute
 	g := growth{kafka: true, lasting: 3 * time.Second}
 	for n := 10_000; n < *growthMost; n *= 10 {
 		g.sizes = append(g.sizes, n)
@@ -45,13 +46,14 @@ const (
 	retentionLong  = "10080" // its default
 	// goneOne: one group in so many has offsets of a topic that is deleted.
 	goneOne = 100
-	// growthWithin bounds each step: a million groups take a minute or two on a quiet machine.
-	growthWithin = 20 * time.Minute
 	// kafkaLoadsWithin is after how long a broker that has not loaded everything is taken for one that can't.
 	kafkaLoadsWithin = 3 * time.Minute
-	// heapLarge is what a broker gets in the second try, where it can't load the groups with brokerHeapMB.
+	// heapLargeMB is what a broker gets in the second try, where it can't load the groups with brokerHeapMB.
 	heapLargeMB = 6144
 )
+
+// growthWithin bounds each step. With -full it is longer: a million groups take a minute or two on a quiet machine.
+var growthWithin = 2 * time.Minute
 
 func (g growth) bulk(n int) bulk {
 	return bulk{prefix: "idle", groups: n, offsets: growthOffsets, age: growthAge, gone: goneOne}
