@@ -224,15 +224,22 @@ func TestAnInterruptedRestoreIsRefusedByReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	k, err := eventlog.OpenKafka(t.Context(), eventlog.KafkaConfig{SeedBrokers: c.ListenAddrs(), Topic: "__streams_groups", Partitions: 2})
+	s := &serving{t, strings.Join(c.ListenAddrs(), ","), t.TempDir()}
+	file := filepath.Join(t.TempDir(), "backup")
+	w, err := backup.Create(file, backup.Header{Topics: []backup.Topic{{Name: "__streams_groups", Partitions: 2, Records: 1}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.Close()
-	if err := k.MarkRestoring(t.Context(), true); err != nil {
+	if err := errors.Join(w.Add(0, 1, []byte("key"), []byte("value")), w.Close()); err != nil {
 		t.Fatal(err)
 	}
-	s := &serving{t, strings.Join(c.ListenAddrs(), ","), t.TempDir()}
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		return nil, errors.New("the broker is gone"), true
+	})
+	if said, code := s.run("restore", "--bootstrap-servers", s.upstream, "--from", file, "--timeout", "2s"); code != exitFailure || !strings.Contains(said, "has a part of the records only") {
+		t.Fatalf("a restore that is interrupted: %d %s", code, said)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var out text
@@ -240,12 +247,7 @@ func TestAnInterruptedRestoreIsRefusedByReplicas(t *testing.T) {
 		!strings.Contains(out.String(), "delete the topic and run streamkeeper restore again") {
 		t.Errorf("a replica: %d\n%s", code, &out)
 	}
-	if err := k.MarkRestoring(t.Context(), false); err != nil {
-		t.Fatal(err)
+	if said, code := s.run("restore", "--bootstrap-servers", s.upstream, "--from", file); code != exitFailure || !strings.Contains(said, "delete the topic and run streamkeeper restore again") {
+		t.Errorf("restore over it: %d %s", code, said)
 	}
-	again, err := eventlog.OpenKafka(t.Context(), eventlog.KafkaConfig{SeedBrokers: c.ListenAddrs(), Topic: "__streams_groups"})
-	if errors.Is(err, eventlog.ErrRestoring) || err != nil {
-		t.Fatalf("the mark is gone: %v", err)
-	}
-	again.Close()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,10 +24,10 @@ func (r *replica) serve(ctx context.Context, p *parts, ready func()) error {
 	// Everything below lives longer than ctx: after the signal shards serve on until a successor has claimed them.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
-	var running []chan struct{}
+	var running []runningPart
 	start := func(what string, f func(context.Context) error) {
 		done := make(chan struct{})
-		running = append(running, done)
+		running = append(running, runningPart{what, done})
 		go func() {
 			defer close(done)
 			if err := f(life); err != nil && life.Err() == nil {
@@ -77,13 +78,46 @@ func (r *replica) serve(ctx context.Context, p *parts, ready func()) error {
 		}
 	}
 	end(nil)
-	for _, done := range running {
-		<-done
+	if left := unfinished(running, endMax); len(left) > 0 {
+		r.log.Error("the stop is not over in time, the process ends all the same", "waitedFor", left)
+		p.abandoned = true
+		return errors.Join(failed, fmt.Errorf("the stop is not over in time: %s did not end", strings.Join(left, ", ")))
 	}
 	if errors.Is(failed, context.Canceled) {
 		return nil
 	}
 	return failed
+}
+
+// endMax bounds how long a part may take to end once it is told to, after everything is handed over: each has nothing left but to return.
+const endMax = 5 * time.Second
+
+// runningPart is something that serve runs; done is closed at its end.
+type runningPart struct {
+	what string
+	done <-chan struct{}
+}
+
+// unfinished waits until all have ended, at most so long, and names those that have not.
+func unfinished(running []runningPart, most time.Duration) (left []string) {
+	late := time.NewTimer(most)
+	defer late.Stop()
+	for i, part := range running {
+		select {
+		case <-part.done:
+			continue
+		case <-late.C:
+		}
+		for _, part := range running[i:] {
+			select {
+			case <-part.done:
+			default:
+				left = append(left, part.what)
+			}
+		}
+		return left
+	}
+	return nil
 }
 
 // drain hands the shards over and lets requests under way finish, within the shutdown time-out.
@@ -154,6 +188,9 @@ func (h *handover) Leave(ctx context.Context) error {
 
 // close takes down what was made, the last first.
 func (p *parts) close() {
+	if p.abandoned { // a part that has not ended may still use the others; the end of the process closes them
+		return
+	}
 	if p.gateway != nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // drained before, or never used

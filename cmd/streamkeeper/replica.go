@@ -75,6 +75,7 @@ type parts struct {
 	space      *annex.Space // nil: they are not kept on the cluster
 	progress   *progress
 	stopping   atomic.Bool
+	abandoned  bool // a part did not end when it was told to
 }
 
 // run makes the parts one after the other, runs them until ctx ends, and takes them down in order. ready is called once

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -15,17 +16,14 @@ import (
 // Log is the record log as it stands: the entries of each partition in their order. It must be whole, for what compaction took can't be judged.
 type Log map[int32][]eventlog.Entry
 
-// ReadLog reads all of a topic up to where its partitions end now. opts name the cluster.
+// ReadLog reads all of a topic up to where its partitions end now. opts name the cluster. It tries until ctx ends: leaders come and go in tests.
 func ReadLog(ctx context.Context, topic string, opts ...kgo.Opt) (Log, error) {
 	cl, err := kgo.NewClient(append(slices.Clone(opts), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.KeepControlRecords())...)
 	if err != nil {
 		return nil, err
 	}
 	defer cl.Close()
-	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, topic)
-	if err == nil {
-		err = ends.Error()
-	}
+	ends, err := endOffsets(ctx, cl, topic)
 	if err != nil {
 		return nil, fmt.Errorf("end of %s: %w", topic, err)
 	}
@@ -53,6 +51,26 @@ func ReadLog(ctx context.Context, topic string, opts ...kgo.Opt) (Log, error) {
 		})
 	}
 	return log, nil
+}
+
+// endsPause is between two attempts to learn where partitions end: a leader may be dead, and one that was elected just now can't tell for a moment.
+const endsPause = 50 * time.Millisecond
+
+func endOffsets(ctx context.Context, cl *kgo.Client, topic string) (kadm.ListedOffsets, error) {
+	for {
+		ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, topic)
+		if err == nil {
+			err = ends.Error()
+		}
+		if err == nil {
+			return ends, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(endsPause):
+		}
+	}
 }
 
 func entryOf(r *kgo.Record) eventlog.Entry {

@@ -17,6 +17,8 @@ type fault struct {
 	name string
 	// netless faults need no namespaces.
 	netless bool
+	// brokers: it happens to the brokers, not to a replica.
+	brokers bool
 	// begin does it to one replica, or to what the drawn number says, and returns what mends it.
 	begin func(w *world, target int, draw *rand.Rand) (mend func(), about string)
 }
@@ -91,22 +93,22 @@ var faults = []fault{
 		part := 0.05 + 0.3*draw.Float64()
 		return lose(part), fmt.Sprintf("%.0f%%", 100*part)
 	}),
-	{name: "broker killed", netless: true, begin: func(w *world, _ int, draw *rand.Rand) (func(), string) {
+	{name: "broker killed", netless: true, brokers: true, begin: func(w *world, _ int, draw *rand.Rand) (func(), string) {
 		b := 1 + draw.IntN(brokers)
 		w.cluster.Kill(b)
 		return func() { w.cluster.Restart(b) }, fmt.Sprintf("broker %d", b)
 	}},
-	{name: "broker of the ownership group restarted", netless: true, begin: func(w *world, _ int, _ *rand.Rand) (func(), string) {
+	{name: "broker of the ownership group restarted", netless: true, brokers: true, begin: func(w *world, _ int, _ *rand.Rand) (func(), string) {
 		b := w.groupCoordinator()
 		w.cluster.Stop(b)
 		return func() { w.cluster.Restart(b) }, fmt.Sprintf("broker %d", b)
 	}},
-	{name: "broker paused", netless: true, begin: func(w *world, _ int, draw *rand.Rand) (func(), string) {
+	{name: "broker paused", netless: true, brokers: true, begin: func(w *world, _ int, draw *rand.Rand) (func(), string) {
 		b := 1 + draw.IntN(brokers)
 		w.cluster.Pause(b)
 		return func() { w.cluster.Resume(b) }, fmt.Sprintf("broker %d", b)
 	}},
-	{name: "leaders moved", netless: true, begin: func(w *world, _ int, draw *rand.Rand) (func(), string) {
+	{name: "leaders moved", netless: true, brokers: true, begin: func(w *world, _ int, draw *rand.Rand) (func(), string) {
 		w.moveLeaders(draw)
 		return func() { w.moveLeaders(draw) }, ""
 	}},

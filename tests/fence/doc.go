@@ -22,5 +22,7 @@
 //	lies_test.go      a replica that is told that it still owns; one that is cut from the cluster
 //	broken_test.go    a broken fence, which is found
 //	expired_test.go   transactional ids that expire
+//	behind_test.go    a replica whose tail stands still, or that has read nothing
 //	forgotten_test.go producers that a partition's leader forgets
+//	moved_test.go     another broker becomes the leader meanwhile
 package fence

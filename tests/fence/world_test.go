@@ -146,11 +146,14 @@ func (w *world) ready() {
 	})
 }
 
+// readTimeout is how long the test itself waits for a broker that hangs before it asks another one; 10 s by default.
+const readTimeout = 2 * time.Second
+
 func (w *world) log() history.Log {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	l, err := history.ReadLog(ctx, w.topic, kgo.SeedBrokers(w.seeds()...))
+	l, err := history.ReadLog(ctx, w.topic, kgo.SeedBrokers(w.seeds()...), kgo.RequestTimeoutOverhead(readTimeout))
 	if err != nil {
 		w.t.Fatal(err)
 	}
