@@ -8,6 +8,7 @@ import (
 // fakeFaults are the faults in force for one partition.
 type fakeFaults struct {
 	holdAppends, holdAcks, holdClaims, holdTail bool
+	unfenced                                    bool
 
 	appends     []fakeFault // for the next appends, in order
 	claimErrors []error
@@ -141,6 +142,11 @@ func (f *Fake) DeliverLate(p int32) (accepted bool) {
 		}
 	})
 	return accepted
+}
+
+// Unfence makes the leader of p accept appends of older epochs, as no Kafka broker does: what the fence prevents can then be seen.
+func (f *Fake) Unfence(p int32) {
+	f.at(p, func(part *fakePartition) { part.faults.unfenced = true })
 }
 
 // FailClaim makes the next Claim of p fail with err; nothing is written.

@@ -168,7 +168,7 @@ func (w *fakeWriter) step() {
 			w.f.later(op.done, -1, ErrTooLarge)
 			continue
 		}
-		if w.part.seen[w.current.ProducerID] > w.current.ProducerEpoch {
+		if !faults.unfenced && w.part.seen[w.current.ProducerID] > w.current.ProducerEpoch {
 			w.die(ErrFenced)
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/internal/history"
 	"streamkeeper/shard/streams"
 )
 
@@ -17,6 +18,9 @@ type checker struct {
 	parts []*checkedPartition
 	// groups by name.
 	groups map[string]*checkedGroup
+	// whole is the log as if it were never compacted, and removals what took committed offsets away: for the histories of clients.
+	whole   history.Log
+	removed []history.Op
 }
 
 // firstEpoch is the group and assignment epoch of a group before its first records of types 17 and 20.
@@ -65,7 +69,7 @@ type committed struct {
 func (c committed) String() string { return fmt.Sprintf("%d of topic %d", c.offset, c.topic[15]) }
 
 func newChecker(w *world) *checker {
-	c := &checker{w: w, groups: map[string]*checkedGroup{}}
+	c := &checker{w: w, groups: map[string]*checkedGroup{}, whole: history.Log{}}
 	for range w.partitions {
 		c.parts = append(c.parts, &checkedPartition{})
 	}
@@ -102,6 +106,7 @@ func (c *checker) Reset(p int32, why string) error {
 func (c *checker) Batch(p int32, b eventlog.Batch) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.whole[p] = append(c.whole[p], b.Entries...)
 	part := c.parts[p]
 	touched := map[string]bool{}
 	for _, e := range b.Entries {
@@ -178,6 +183,9 @@ func (c *checker) apply(p int32, offset int64, r eventlog.Record) {
 		if old, ok := g.offsets[tp]; ok && old.topic == next.topic && next.offset < old.offset {
 			c.w.violate("%s: committed offset of %v went back from %v to %v: a replaced owner committed", where(), tp, old, next)
 		}
+		if old, ok := g.offsets[tp]; ok && old.topic != next.topic {
+			c.removes(k, old)
+		}
 		c.w.note("%s: offset of %v is %v", where(), tp, next)
 		g.offsets[tp] = next
 		if g.seenOffsets[tp] == nil {
@@ -214,6 +222,9 @@ func (c *checker) remove(g *checkedGroup, k eventlog.Key, where func() string) {
 	case eventlog.TypeOffsetCommit:
 		tp := topicPartition{k.Topic, k.Partition}
 		c.w.note("%s: offset of %v removed", where(), tp)
+		if old, ok := g.offsets[tp]; ok {
+			c.removes(k, old)
+		}
 		delete(g.offsets, tp)
 		delete(g.acked, tp)
 	}
@@ -277,6 +288,9 @@ func (c *checker) check(name string, next int64) {
 func (c *checker) ackedEpoch(group, member string, epoch int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.w.options.silent {
+		return
+	}
 	if !c.group(group).seenEpochs[member][epoch] {
 		c.w.violate("%s: %s was told epoch %d, which the log has not", group, member, epoch)
 	}
@@ -320,6 +334,9 @@ func (c *checker) effective(group string) streams.Config {
 func (c *checker) ackedOffset(group, topic string, p int32, id [16]byte, offset int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.w.options.silent {
+		return
+	}
 	g := c.group(group)
 	tp, told := topicPartition{topic, p}, committed{id, offset}
 	if !g.seenOffsets[tp][told] {
@@ -346,6 +363,9 @@ func (c *checker) floor(group, topic string, p int32, id [16]byte) int64 {
 func (c *checker) fetched(group, member, topic string, p int32, id [16]byte, floor, offset int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.w.options.silent {
+		return
+	}
 	g := c.group(group)
 	tp := topicPartition{topic, p}
 	// The offset may have been removed while the fetch was under way, or replaced by one of another topic.

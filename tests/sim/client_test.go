@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"streamkeeper/internal/history"
 	"streamkeeper/shard"
 	"streamkeeper/shard/streams"
 )
@@ -68,17 +69,19 @@ type client struct {
 	stalls atomic.Int64 // it is to stop for that long at its next step, ns
 
 	coordinator *replica
-	before      int32 // the epoch before the one it is at
-	assigned    tasks // what the coordinator said last
-	reported    tasks // what the coordinator was told last
-	full        bool  // tell everything again
-	seen        int32 // endpoint epoch
-	attempts    int   // failed ones in a row
-	beatAt      time.Time
-	commitAt    time.Time
-	pushAt      time.Time // no description before
-	births      int
-	position    map[task]position
+	// answeredBy took the last heartbeat, nil before.
+	answeredBy atomic.Pointer[replica]
+	before     int32 // the epoch before the one it is at
+	assigned   tasks // what the coordinator said last
+	reported   tasks // what the coordinator was told last
+	full       bool  // tell everything again
+	seen       int32 // endpoint epoch
+	attempts   int   // failed ones in a row
+	beatAt     time.Time
+	commitAt   time.Time
+	pushAt     time.Time // no description before
+	births     int
+	position   map[task]position
 }
 
 // spawn starts a client.
@@ -236,17 +239,22 @@ func (c *client) heartbeat() {
 		req.TaskOffsets = c.restored()
 	}
 	known, member := c.w.checker.memberEpoch(c.group, c.id)
+	asked := c.w.recorder.Begin(history.Op{Kind: history.Heartbeat, Client: fmt.Sprint(c.number), Group: c.group, Member: c.id, Sent: req.MemberEpoch})
 	result, err := c.send(req)
 	if err != nil {
+		failed(asked, err)
 		c.heartbeatFailed(req, err)
 		return
 	}
 	resp := result.Response
+	by := c.coordinator
+	c.answeredBy.Store(by)
+	asked.Done(func(o *history.Op) { o.Node, o.Epoch = by.node, resp.MemberEpoch })
 	c.attempts, c.full = 0, false
 	if !joining && resp.MemberEpoch < c.epoch {
 		c.w.violate("%s: epoch of %s went back from %d to %d", c.group, c.id, c.epoch, resp.MemberEpoch)
 	}
-	if !joining && (!member || resp.MemberEpoch < known) {
+	if !joining && (!member || resp.MemberEpoch < known) && by.deposed.Load() == 0 {
 		c.w.violate("%s: a heartbeat of %s was answered with epoch %d although the log said before that it is at %d (member: %v): a replaced owner answered",
 			c.group, c.id, resp.MemberEpoch, known, member)
 	}
@@ -283,7 +291,7 @@ func (c *client) heartbeatFailed(req *kmsg.StreamsGroupHeartbeatRequest, err err
 		c.die() // a topic was made again with fewer partitions: the application ends, as it does with Kafka
 		return
 	}
-	if epoch, member := c.w.checker.memberEpoch(c.group, c.id); member && epoch == c.epoch && c.epoch > 0 {
+	if epoch, member := c.w.checker.memberEpoch(c.group, c.id); member && epoch == c.epoch && c.epoch > 0 && !c.w.options.silent {
 		c.w.violate("%s: %s at epoch %d, which the log says it is at, was refused: %v", c.group, c.id, epoch, err)
 	}
 	switch {

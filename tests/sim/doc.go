@@ -14,7 +14,9 @@
 // What must hold at every moment is in checker_test.go, client_test.go and tasks_test.go, what must hold once the faults have stopped in
 // calm_test.go: no active task twice, none taken before it was given up, no task twice in a process, epochs that only grow, equal ones
 // of an empty group, no acknowledged commit lost or gone back, no answer by an owner that has been replaced, everybody at its target in
-// the end, no topology description that outlives its group, and memory, disks and the replayed log the same. That these checks can fail is shown, too: broken_test.go, sabotage_test.go. Seeds
+// the end, no topology description that outlives its group, and memory, disks and the replayed log the same. When all is over package history judges what the clients were told.
+// Half of the worlds have coordinators of the ownership group that were replaced and still confirm heartbeats: there answers without a write may be
+// old, and nothing else may. In the other half the cluster forgets producer ids. That these checks can fail is shown, too: broken_test.go, sabotage_test.go. Seeds
 // that once failed are kept in testdata/seeds.txt and run first, always.
 //
 // File map:
@@ -31,7 +33,8 @@
 //	admin_test.go    an operator: list, describe, delete, configure
 //	faults_test.go   what goes wrong
 //	checker_test.go  reads the log as it grows and checks every state that it passes through
+//	history_test.go  what clients asked and were told, judged as linearizable when all is over
 //	calm_test.go     what must be so in the end
 //	broken_test.go   histories that each check must see     sabotage_test.go   systems that are broken on purpose
-//	scenarios_test.go single stories, told step by step
+//	scenarios_test.go single stories, told step by step; believers_test.go: two replicas with valid leases on one partition
 package sim

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"streamkeeper/shard"
 )
 
 // fault is something that goes wrong. It returns what ends it, or nil.
@@ -15,6 +17,13 @@ type fault struct {
 	weight int
 	begin  func(w *world, rng *rand.Rand) (end func())
 }
+
+// Names of faults that are told from the others.
+const (
+	deposed   = "heartbeats confirmed by a coordinator that was replaced"
+	blinded   = "heartbeats confirmed by a coordinator that was replaced, and nothing read"
+	forgotten = "producer id forgotten by the cluster"
+)
 
 var errRefusedAppend = errors.New("the cluster refused the append (simulated)")
 
@@ -48,10 +57,9 @@ var allFaults = []fault{
 		w.log.FailClaim(w.anyPartition(rng), errRefusedAppend)
 		return nil
 	}},
-	// With -forget alone: once a cluster has forgotten a partition's producer id (or its epochs are used up) it accepts appends
-	// of the predecessor behind the successor's claim. Readers void them, but a predecessor that is cut off, or has not read the
-	// claim yet, answers them as done. Owners renew their claims so that the id is not forgotten while they live.
-	{"producer id forgotten by the cluster", 0, func(w *world, rng *rand.Rand) func() {
+	// Once a cluster has forgotten a partition's producer id (or its epochs are used up) it accepts appends of the predecessor behind the
+	// successor's claim. Readers void them, and who wrote them must not answer them as done.
+	{forgotten, 3, func(w *world, rng *rand.Rand) func() {
 		w.log.ExpireProducer(w.anyPartition(rng))
 		return nil
 	}},
@@ -75,6 +83,16 @@ var allFaults = []fault{
 		}
 		p.member.Cut(true)
 		return func() { p.member.Cut(false) }
+	}},
+	{deposed, 4, func(w *world, rng *rand.Rand) func() { return w.depose(w.anyReplica(rng)) }},
+	{blinded, 4, func(w *world, rng *rand.Rand) func() {
+		r := w.anyReplica(rng)
+		p, end := r.running(), w.depose(r)
+		if end == nil {
+			return nil
+		}
+		p.link.setTail(true)
+		return func() { p.link.setTail(false); end() }
 	}},
 	{"replica cut off the log", 5, func(w *world, rng *rand.Rand) func() {
 		p := w.anyReplica(rng).running()
@@ -219,6 +237,21 @@ var allFaults = []fault{
 	}},
 }
 
+// depose makes what a replica is told by the ownership group worth nothing, until end is called.
+func (w *world) depose(r *replica) (end func()) {
+	p := r.running()
+	if p == nil {
+		return nil
+	}
+	r.deposed.Add(1)
+	p.member.Depose(true)
+	return func() {
+		p.member.Depose(false)
+		// What was confirmed until now ends with the lease.
+		time.AfterFunc(shard.SessionTimeoutDefault+requestTimeout, func() { r.deposed.Add(-1) })
+	}
+}
+
 func (w *world) anyPartition(rng *rand.Rand) int32  { return rng.Int32N(w.partitions) }
 func (w *world) anyReplica(rng *rand.Rand) *replica { return w.replicas[rng.IntN(len(w.replicas))] }
 
@@ -253,8 +286,9 @@ func (w *world) faults(ctx context.Context) {
 	rng := w.rng("faults")
 	faults, total := slices.Clone(allFaults), 0
 	for i := range faults {
-		if *forget && faults[i].weight == 0 {
-			faults[i].weight = 1
+		lie := faults[i].name == deposed || faults[i].name == blinded
+		if lie && !w.lies || w.lies && faults[i].name == forgotten {
+			faults[i].weight = 0
 		}
 		total += faults[i].weight
 	}

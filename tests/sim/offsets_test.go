@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"streamkeeper/internal/history"
 	"streamkeeper/shard"
 	"streamkeeper/shard/offsets"
 	"streamkeeper/shard/streams"
@@ -46,10 +47,23 @@ func (c *client) fetch() {
 	for _, sub := range sortedKeys(topics) {
 		req.Topics = append(req.Topics, *topics[sub])
 	}
+	requests := map[task]*history.Request{}
+	for _, t := range req.Topics {
+		for _, p := range t.Partitions {
+			for sub, its := range topics {
+				if its.TopicID == t.TopicID {
+					requests[task{sub, p}] = c.w.recorder.Begin(c.register(history.Fetch, t.Topic, p, t.TopicID))
+				}
+			}
+		}
+	}
 	resp, err := ask(c, func(ctx context.Context, h *shard.Host) (kmsg.OffsetFetchResponseGroup, error) {
 		return h.Fetch(ctx, &req, true)
 	})
 	if err != nil {
+		for _, r := range requests {
+			failed(r, err)
+		}
 		c.offsetsFailed("fetch", err)
 		return
 	}
@@ -61,6 +75,8 @@ func (c *client) fetch() {
 				continue // asked again
 			}
 			x := task{sub, p.Partition}
+			by := c.coordinator.node
+			requests[x].Done(func(o *history.Op) { o.Node, o.Offset = by, p.Offset })
 			c.w.checker.fetched(c.group, c.id, asked.Topic, p.Partition, asked.TopicID, floors[x], p.Offset)
 			c.position[x] = position{asked.TopicID, max(p.Offset, 0)}
 		}
@@ -108,10 +124,21 @@ func (c *client) commit(of tasks, epoch int32) {
 	}
 	req := offsets.Commit{Group: c.group, Version: 9, Retention: -1, Topics: topics}
 	id, instance := c.id, c.instance
+	var requests []*history.Request
+	for _, t := range topics {
+		for _, p := range t.Partitions {
+			op := c.register(history.Commit, t.Name, p.Partition, t.ID)
+			op.Offset, op.Sent = p.Offset, epoch
+			requests = append(requests, c.w.recorder.Begin(op))
+		}
+	}
 	resp, err := ask(c, func(ctx context.Context, h *shard.Host) (*kmsg.OffsetCommitResponse, error) {
 		return h.Commit(ctx, req, id, epoch, instance)
 	})
 	if err != nil {
+		for _, r := range requests {
+			failed(r, err)
+		}
 		c.offsetsFailed("commit", err)
 		return
 	}
@@ -121,6 +148,9 @@ func (c *client) commit(of tasks, epoch int32) {
 				c.w.violate("%s: commit of %s to %s-%d: error %d", c.group, c.id, topics[i].Name, p.Partition, p.ErrorCode)
 				continue
 			}
+			by := c.coordinator.node
+			requests[0].Done(func(o *history.Op) { o.Node = by })
+			requests = requests[1:]
 			c.w.checker.ackedOffset(c.group, topics[i].Name, p.Partition, topics[i].ID, topics[i].Partitions[j].Offset)
 		}
 	}

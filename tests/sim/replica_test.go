@@ -31,6 +31,8 @@ type replica struct {
 	life      int
 	process   *process // nil: down
 	clientCut bool     // no client reaches it
+	// deposed counts faults by which its lease may be worth nothing, and what it answers without a write may be old.
+	deposed atomic.Int32
 
 	topics atomic.Pointer[clusterTopics] // as it sees them
 	wall   atomic.Int64                  // how far its wall clock is ahead, ns

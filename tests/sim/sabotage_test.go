@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/internal/history"
 	"streamkeeper/shard"
 )
 
@@ -22,6 +23,8 @@ const (
 	deaf       = "a tail that misses a record now and then"
 	keeper     = "a catalogue that deletes nothing"
 	undying    = "a lease that never ends"
+	lawless    = "a broker that fences nobody"
+	hasty      = "a read barrier that waits for nothing"
 )
 
 // sabotage breaks a process as the options say.
@@ -40,6 +43,12 @@ func (w *world) sabotage(r *replica, p *process, m *frozenMembership) {
 		p.log.drop = func(e eventlog.Entry) bool {
 			r, err := eventlog.Decode(eventlog.Raw{Key: e.Key, Value: e.Value})
 			return err == nil && r.Key.Type != eventlog.TypeOwnership && oneIn(20)
+		}
+	case hasty:
+		p.log.hasty = true
+	case lawless:
+		for n := range w.partitions {
+			w.log.Unfence(n)
 		}
 	case undying:
 		// A group of its own, in which it is alone and is never cut off: it believes to own everything for ever.
@@ -64,17 +73,21 @@ func TestSabotageIsFound(t *testing.T) {
 		how  string
 		sole string
 		want []string
+		// silent: the checker says nothing of what clients were told of offsets, so that the histories of the clients must.
+		silent bool
 	}{
-		{hoarder, "", []string{"works on it"}},
-		{backslider, "", []string{"went back"}},
-		{liar, "", []string{"the log has it not", "which the log has not", "the log said before", "does not have it", "the log says it is at", "not at rest", "answered as", "can't be applied", "went back"}},
-		{deaf, "", []string{"has on disk", "hydrating", "described as", "answered as", "the log says", "refused", "not at rest", "Apply", "acknowledged before", "belongs to", "and is no member", "both have task", "is taken from", "went back", "error"}},
-		{keeper, "", []string{"outlives its group", "and the log says that there is none"}},
-		{undying, "replica cut off everything but clients", []string{"a replaced owner answered"}},
+		{hoarder, "", []string{"works on it"}, false},
+		{backslider, "", []string{"went back"}, false},
+		{liar, "", []string{"beyond the assignment's", "the log has it not", "which the log has not", "the log said before", "does not have it", "the log says it is at", "not at rest", "answered as", "can't be applied", "went back"}, false},
+		{deaf, "", []string{"empty, with", "has on disk", "hydrating", "described as", "answered as", "the log says", "refused", "not at rest", "Apply", "acknowledged before", "belongs to", "and is no member", "both have task", "is taken from", "went back", "error"}, false},
+		{keeper, "", []string{"outlives its group", "and the log says that there is none"}, false},
+		{undying, "replica cut off everything but clients", []string{"a replaced owner answered"}, false},
+		{lawless, blinded, []string{"the log has it not", "which the log has not", "acknowledged before"}, false},
+		{lawless, blinded, []string{history.RuleInLog, history.RuleLinearizable}, true},
 	} {
-		t.Run(c.how, func(t *testing.T) {
+		t.Run(fmt.Sprint(c.how, ", silent ", c.silent), func(t *testing.T) {
 			for seed := uint64(1); seed <= seedsMax; seed++ {
-				f := play(t, seed, options{sabotage: c.how, sole: c.sole})
+				f := play(t, seed, options{sabotage: c.how, sole: c.sole, silent: c.silent})
 				if f.violation == "" {
 					continue
 				}

@@ -177,7 +177,7 @@ func (c *client) take(x task) {
 			continue
 		}
 		o.mu.Lock()
-		id, epoch, works := o.id, o.epoch, o.alive && o.owned.active(x)
+		id, epoch, works := o.id, o.epoch, o.alive && o.owned.active(x) && !o.misled()
 		o.mu.Unlock()
 		if valid, ok := c.w.checker.memberEpoch(c.group, id); works && ok && valid == epoch {
 			c.w.violate("%s: %s takes task %v, and %s works on it at its epoch %d", c.group, c.id, x, id, epoch)
@@ -192,7 +192,7 @@ func (w *world) worksOn(group, member string) (active []task, epoch int32) {
 	w.mu.Unlock()
 	for _, c := range clients {
 		c.mu.Lock()
-		if c.group == group && c.id == member && c.alive {
+		if c.group == group && c.id == member && c.alive && !c.misled() {
 			active, epoch = c.owned.sorted(false), c.epoch
 		}
 		c.mu.Unlock()

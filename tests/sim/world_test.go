@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/internal/history"
 	"streamkeeper/shard"
 	"streamkeeper/shard/groupconfig"
 )
@@ -36,13 +37,16 @@ type plan struct {
 	chaos      time.Duration
 	// deleteRetention is the log's; short ones make a replica that was away for long read everything again.
 	deleteRetention time.Duration
+	// lies: coordinators of the ownership group that were replaced confirm heartbeats. Otherwise the cluster forgets producer ids. Not both in one
+	// world: together they leave nothing by which a replaced owner could know (docs/gaps.md).
+	lies bool
 }
 
 func drawPlan(rng *rand.Rand) plan {
 	return plan{
 		replicas: 1 + rng.IntN(3), partitions: 1 + rng.Int32N(4), groups: 1 + rng.IntN(4), tasks: 1 + rng.Int32N(6), sideTasks: 1 + rng.Int32N(3),
 		clients: rng.IntN(5), chaos: time.Duration(60+rng.IntN(300)) * time.Second,
-		deleteRetention: []time.Duration{3 * time.Minute, 24 * time.Hour}[rng.IntN(2)],
+		deleteRetention: []time.Duration{3 * time.Minute, 24 * time.Hour}[rng.IntN(2)], lies: rng.IntN(2) == 0,
 	}
 }
 
@@ -60,6 +64,7 @@ type world struct {
 	ownership *shard.FakeGroup
 	replicas  []*replica
 	checker   *checker
+	recorder  *history.Recorder
 	unfollow  func()
 
 	ctx    context.Context // ends with the run or the first violation
@@ -88,11 +93,15 @@ func newWorld(seed uint64, o options) *world {
 	if o.chaos > 0 {
 		w.plan.chaos = o.chaos
 	}
+	if o.sole != "" {
+		w.plan.lies = o.sole == deposed || o.sole == blinded
+	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	// One entry a read, so that what a reader gets at once does not depend on a race.
 	w.log = eventlog.NewFake(eventlog.FakeOptions{Partitions: w.partitions, EntriesPerRead: 1, IdleInterval: idleInterval})
 	w.ownership = shard.NewFakeGroup(shard.FakeGroupOptions{Partitions: w.partitions})
 	w.checker = newChecker(w)
+	w.recorder = history.NewRecorder(func() time.Duration { return time.Since(w.start) })
 	for n := range w.plan.replicas {
 		w.replicas = append(w.replicas, &replica{
 			w: w, node: int32(n + 1), rng: w.rng(fmt.Sprintf("replica %d", n+1)), fs: vfs.NewCrashableMem(),
