@@ -38,7 +38,7 @@ type plan struct {
 	// deleteRetention is the log's; short ones make a replica that was away for long read everything again.
 	deleteRetention time.Duration
 	// lies: coordinators of the ownership group that were replaced confirm heartbeats. Otherwise the cluster forgets producer ids. Not both in one
-	// world: together they leave nothing by which a replaced owner could know (docs/gaps.md).
+	// world: together they leave nothing by which a replaced owner could know (D4).
 	lies bool
 }
 
