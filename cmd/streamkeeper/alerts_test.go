@@ -65,6 +65,10 @@ func TestWhatIsAskedForIsMeasured(t *testing.T) {
 			t.Errorf("%s asks for %v, which /metrics has not", where, asked)
 		}
 	}
+	// The two sides of the alarm of unserved shards are the same where all are served.
+	if all, active := scrape(t, d)["streamkeeper_partitions"], scrape(t, d)[`streamkeeper_num_partitions{state="active"}`]; all != 4 || active != all {
+		t.Errorf("%v of %v partitions are active, want 4 of 4", active, all)
+	}
 	if got := unmeasured(`sum(streamkeeper_num_partitions{state="nonsense"}) + streamkeeper_nothing`, metrics); len(got) != 2 {
 		t.Errorf("a wrong label and a wrong name: found %v", got)
 	}
@@ -81,7 +85,7 @@ var (
 )
 
 // notMetrics are the words of PromQL that the rules use, and what Prometheus itself measures.
-var notMetrics = map[string]bool{"sum": true, "rate": true, "increase": true, "histogram_quantile": true, "or": true, "up": true, "m": true, "h": true, "s": true}
+var notMetrics = map[string]bool{"sum": true, "max": true, "absent": true, "rate": true, "increase": true, "histogram_quantile": true, "or": true, "up": true, "m": true, "h": true, "s": true}
 
 // unmeasured are the selectors of an expression that a page of metrics does not answer. Labels that only Prometheus adds, and != , are not looked for.
 func unmeasured(expr, metrics string) (out []string) {

@@ -2,11 +2,14 @@ package main
 
 import (
 	"io"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
@@ -62,9 +65,26 @@ func TestSystemdUnit(t *testing.T) {
 	if c.Serve.DataDir != "/var/lib/streamkeeper" || !strings.Contains(unit, "StateDirectory=streamkeeper\n") {
 		t.Errorf("the data directory %s is not the state directory", c.Serve.DataDir)
 	}
+	grace := regexp.MustCompile(`(?m)^TimeoutStopSec=(\d+)$`).FindStringSubmatch(unit)
+	if grace == nil {
+		t.Fatal("no TimeoutStopSec")
+	}
+	if seconds, _ := strconv.Atoi(grace[1]); time.Duration(seconds)*time.Second < c.stopMax() {
+		t.Errorf("it is killed after %d s; a stop may take %v", seconds, c.stopMax())
+	}
+	for _, line := range []string{"Restart=always", "NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet=", "DynamicUser=yes", "SystemCallFilter=@system-service"} {
+		if !strings.Contains(unit, "\n"+line+"\n") {
+			t.Errorf("it lacks %s", line)
+		}
+	}
 	for _, name := range regexp.MustCompile(config.EnvPrefix+`_[A-Z_]+`).FindAllString(unit, -1) {
 		flagOfEnv(t, name)
 	}
+}
+
+// stopMax is how long a stop may take: the shutdown time-out, the end of the parts, the traces and the admin address.
+func (c *cli) stopMax() time.Duration {
+	return c.Serve.ShutdownTimeout + endMax + releaseReserve + time.Second
 }
 
 // flagOfEnv is the flag that an environment variable gives.
@@ -123,8 +143,12 @@ type kubernetesObject struct {
 	Spec     struct {
 		Ports       []struct{ Port int }
 		ServiceName string `yaml:"serviceName"`
-		Replicas    int
-		Template    struct {
+		Selector    struct {
+			MatchLabels map[string]string `yaml:"matchLabels"`
+		}
+		MaxUnavailable int `yaml:"maxUnavailable"`
+		Replicas       int
+		Template       struct {
 			Spec struct {
 				TerminationGracePeriodSeconds int `yaml:"terminationGracePeriodSeconds"`
 				Containers                    []struct {
@@ -133,6 +157,10 @@ type kubernetesObject struct {
 					Ports []struct {
 						ContainerPort int `yaml:"containerPort"`
 					}
+					ReadinessProbe struct {
+						PeriodSeconds    int `yaml:"periodSeconds"`
+						FailureThreshold int `yaml:"failureThreshold"`
+					} `yaml:"readinessProbe"`
 				}
 			}
 		}
@@ -179,8 +207,14 @@ func TestKubernetesExample(t *testing.T) {
 	if c.Serve.NodeID != 1000000 {
 		t.Errorf("the first replica's node id is %d", c.Serve.NodeID)
 	}
-	if grace := set.Spec.Template.Spec.TerminationGracePeriodSeconds; float64(grace) <= c.Serve.ShutdownTimeout.Seconds() {
-		t.Errorf("it is killed after %d s; a stop may take %v", grace, c.Serve.ShutdownTimeout)
+	if grace := time.Duration(set.Spec.Template.Spec.TerminationGracePeriodSeconds) * time.Second; grace < c.stopMax() {
+		t.Errorf("it is killed after %v; a stop may take %v", grace, c.stopMax())
+	}
+	if seen := time.Duration(container.ReadinessProbe.PeriodSeconds*container.ReadinessProbe.FailureThreshold) * time.Second; seen == 0 || c.Serve.ShutdownDelay <= seen {
+		t.Errorf("it begins to hand over %v after /readyz fails; the probe sees that after %v", c.Serve.ShutdownDelay, seen)
+	}
+	if budget := objects["PodDisruptionBudget"].Spec; budget.MaxUnavailable != 1 || !maps.Equal(budget.Selector.MatchLabels, set.Spec.Selector.MatchLabels) || len(budget.Selector.MatchLabels) == 0 {
+		t.Errorf("the disruption budget %+v does not keep all replicas but one of %v", budget, set.Spec.Selector.MatchLabels)
 	}
 	var served, opened []int
 	for _, p := range service.Spec.Ports {

@@ -28,6 +28,9 @@ func registerMetrics(m *telemetry.Metrics, p *parts) error {
 	}
 	return errors.Join(
 		(&kafkaMetrics{m: m, set: &p.sensors}).register(p),
+		m.Gauge("partitions", "Partitions of the log, which are the shards of all replicas together.", func() []telemetry.Reading {
+			return telemetry.Read(int64(p.host.Partitions()))
+		}),
 		m.Counter("shard.requests", "Requests that shards ran.", host(func(s shard.Stats) int64 { return s.Requests })),
 		m.Counter("shard.records", "Records that shards appended.", host(func(s shard.Stats) int64 { return s.Records })),
 		m.Counter("shard.barriers", "Appends made only to prove that this replica still owned the shard.", host(func(s shard.Stats) int64 { return s.Barriers })),
