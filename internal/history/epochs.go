@@ -12,16 +12,24 @@ import (
 // A member's epoch is compared within one membership: a join (Sent 0) and everything of that member id up to its next join. A group's
 // epoch is compared until the group was removed.
 func (h History) checkEpochs(r *report, o Options) {
-	type member struct{ group, id string }
+	type member struct {
+		group, id string
+		joins     int // before: a member that joined again may have joined a group that was removed meanwhile
+	}
+	joins := map[member]int{}
 	members, groups := map[member][]Op{}, map[string][]Op{}
 	for _, op := range h.Ops {
+		whose := member{op.Group, op.Member, 0}
+		if op.Kind == Heartbeat && op.Sent == 0 {
+			joins[whose]++
+		}
 		if op.Outcome != Done {
 			continue
 		}
 		switch op.Kind {
 		case Heartbeat:
 			if op.Epoch > 0 {
-				k := member{op.Group, op.Member}
+				k := member{op.Group, op.Member, joins[whose]}
 				members[k] = append(members[k], op)
 			}
 		case Describe:
@@ -32,9 +40,6 @@ func (h History) checkEpochs(r *report, o Options) {
 	for k, ops := range members {
 		groups[k.group] = append(groups[k.group], ops...)
 		for a, b := range backwards(ops, o.Stale) {
-			if b.Sent == 0 {
-				continue // it joined anew, perhaps a group that was removed meanwhile
-			}
 			r.add(RuleMemberEpoch, fmt.Sprintf("%s: member %s was told epoch %d, and later %d", k.group, k.id, a.Epoch, b.Epoch),
 				h.around(a, b, func(x Op) bool { return x.Group == k.group && x.Kind == Heartbeat && x.Member == k.id }))
 		}

@@ -82,6 +82,8 @@ func TestCheckFindsWhatCantBe(t *testing.T) {
 
 		{name: "epochs grow", h: History{Ops: []Op{at(1, 2, beat("a", 0, 2)), at(3, 4, beat("a", 2, 3))}}},
 		{name: "a member's epoch goes back", h: History{Ops: []Op{at(1, 2, beat("a", 0, 2)), at(3, 4, beat("a", 2, 3)), at(5, 6, beat("a", 2, 2))}}, want: []string{RuleMemberEpoch}},
+		{name: "a member joins again after the group was removed", h: History{Ops: []Op{at(1, 2, beat("a", 0, 4)), at(3, 4, beat("a", 0, 2)), at(5, 6, beat("a", 2, 3))}}},
+		{name: "its epoch goes back in its second membership", h: History{Ops: []Op{at(1, 2, beat("a", 0, 4)), at(3, 4, beat("a", 0, 2)), at(5, 6, beat("a", 2, 1))}}, want: []string{RuleMemberEpoch}},
 		{name: "within what may be stale", stale: 10 * time.Millisecond, h: History{Ops: []Op{at(1, 2, beat("a", 0, 2)), at(3, 4, beat("a", 2, 3)), at(5, 6, beat("a", 2, 2))}}},
 		{name: "answers that cross", h: History{Ops: []Op{at(1, 2, beat("a", 0, 2)), at(3, 6, beat("a", 2, 2)), at(4, 5, beat("a", 2, 3))}}},
 		{name: "it joins again", h: History{Ops: []Op{at(1, 2, beat("a", 0, 4)), at(3, 4, beat("a", 0, 2))}}},

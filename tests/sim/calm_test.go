@@ -160,9 +160,10 @@ func (w *world) compare() {
 	if failed {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	pause(time.Minute) // what was under way when the clients stopped has arrived
+	// What was under way when the clients stopped has arrived, and every session is over: the longest take a minute, from the last takeover on.
+	pause(3 * time.Minute)
 	for _, r := range w.replicas {
 		p := r.running()
 		for part := range w.partitions {
