@@ -2,11 +2,12 @@
 
 GO ?= go
 
-# Packages whose tests start JVMs (they import internal/kafkatest) run one after the other: a broker and an application
-# want both cores of a small machine. They are not cached (-count=1): go test doesn't see that a program that a test runs
+# Packages whose tests start JVMs (they import internal/kafkatest) run two at a time, those that keep both cores of a small
+# machine busy, or measure, one after the other. They are not cached (-count=1): go test doesn't see that a program that a test runs
 # has changed. The others run side by side.
 ALL_PACKAGES = $(shell $(GO) list ./...)
 JVM_PACKAGES = $(shell $(GO) list -f '{{range .TestImports}}{{if eq . "streamkeeper/internal/kafkatest"}}{{$$.ImportPath}} {{end}}{{end}}{{range .XTestImports}}{{if eq . "streamkeeper/internal/kafkatest"}}{{$$.ImportPath}} {{end}}{{end}}{{if eq .ImportPath "streamkeeper/internal/kafkatest"}}{{.ImportPath}}{{end}}' ./...)
+HEAVY_PACKAGES = $(addprefix streamkeeper/tests/,bench chaos e2e fence)
 FAST_PACKAGES = $(filter-out $(JVM_PACKAGES),$(ALL_PACKAGES))
 
 UNIT_TIMEOUT = 5m
@@ -38,7 +39,8 @@ check: fmt vet ## format, vet, the project's own rules, unit tests: before every
 .PHONY: test
 test: fmt vet java netns fetch ## everything, with real brokers and a real Kafka Streams application
 	$(GO) test -timeout $(UNIT_TIMEOUT) $(FAST_PACKAGES)
-	$(GO) test -count=1 -p 1 -timeout $(JVM_TIMEOUT) $(JVM_PACKAGES)
+	$(GO) test -count=1 -p 2 -timeout $(JVM_TIMEOUT) $(filter-out $(HEAVY_PACKAGES),$(JVM_PACKAGES))
+	$(GO) test -count=1 -p 1 -timeout $(JVM_TIMEOUT) $(HEAVY_PACKAGES)
 
 .PHONY: e2e
 e2e: java fetch ## the end-to-end tests alone, with their progress (E2E='-run TestX')
