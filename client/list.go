@@ -24,12 +24,26 @@ type ListedGroup struct {
 }
 
 // ListStreamsGroups lists the streams groups of all nodes, ascending by id. states, if there are any, are those that are wanted, in any
-// case. The error joins those of the nodes that could not be asked; the list holds what the others have.
+// case. The error joins those of the nodes that could not be asked; the list holds what the others have. A node that does not answer and
+// then leaves the cluster's metadata is not waited for: the others, who have its groups by then, are asked once more.
 //
 // The states are compared here rather than by the nodes: Kafka 4.4's own filter finds no NotReady group.
 func (a *Admin) ListStreamsGroups(ctx context.Context, states ...string) ([]ListedGroup, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
+	for { // as often as nodes leave while they are asked; ctx bounds it
+		out, left, err := a.listOnce(ctx, states)
+		if !left {
+			return out, err
+		}
+		if ctx.Err() != nil {
+			return out, errors.Join(err, fmt.Errorf("list the groups of a node that has left meanwhile: %w", context.Cause(ctx)))
+		}
+	}
+}
+
+// listOnce asks each node. left says that one of them has left the cluster meanwhile, so that its groups may be on nobody's list.
+func (a *Admin) listOnce(ctx context.Context, states []string) (out []ListedGroup, left bool, err error) {
 	var (
 		wg   sync.WaitGroup
 		mu   sync.Mutex
@@ -39,6 +53,10 @@ func (a *Admin) ListStreamsGroups(ctx context.Context, states ...string) ([]List
 	failed := func(node Node, err error) {
 		mu.Lock()
 		defer mu.Unlock()
+		if node.ID < 0 { // nobody said which nodes there are
+			errs = append(errs, fmt.Errorf("list the nodes: %w", err))
+			return
+		}
 		errs = append(errs, fmt.Errorf("list the groups of node %v: %w", node, err))
 	}
 	read := func(node Node, resp *kmsg.ListGroupsResponse) {
@@ -79,6 +97,12 @@ func (a *Admin) ListStreamsGroups(ctx context.Context, states ...string) ([]List
 				failed(node, fmt.Errorf("%w (%w)", err, cause))
 				return
 			}
+			if passing(err) && a.gone(ctx, node) {
+				mu.Lock()
+				defer mu.Unlock()
+				left = true
+				return
+			}
 			kresp, err = a.cl.Broker(int(node.ID)).Request(ctx, request())
 		}
 	}
@@ -86,12 +110,20 @@ func (a *Admin) ListStreamsGroups(ctx context.Context, states ...string) ([]List
 		wg.Go(func() { settle(nodeOf(s.Meta), s.Resp, s.Err) })
 	}
 	wg.Wait()
-	out := make([]ListedGroup, 0, len(all))
+	out = make([]ListedGroup, 0, len(all))
 	for _, g := range all {
 		out = append(out, g)
 	}
 	slices.SortFunc(out, func(a, b ListedGroup) int { return strings.Compare(a.Group, b.Group) })
-	return out, errors.Join(errs...)
+	return out, left, errors.Join(errs...)
+}
+
+// gone says that the cluster does not list the node any more. A cluster that does not say may have it still.
+func (a *Admin) gone(ctx context.Context, node Node) bool {
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{} // none: nil would be all
+	resp, err := req.RequestWith(ctx, a.cl)
+	return err == nil && len(resp.Brokers) > 0 && !slices.ContainsFunc(resp.Brokers, func(b kmsg.MetadataResponseBroker) bool { return b.NodeID == node.ID })
 }
 
 func nodeOf(m kgo.BrokerMetadata) Node { return Node{m.NodeID, m.Host, m.Port} }

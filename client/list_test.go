@@ -1,0 +1,65 @@
+package client
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// A node that dies and is then taken out of the metadata is not waited for, and its groups are found at who has taken them over.
+func TestListGoesOnWithoutANodeThatHasLeft(t *testing.T) {
+	c := startFake(t, 2)
+	var asked1, asked2 atomic.Int32
+	c.on(16, func(at int32, _ kmsg.Request) kmsg.Response {
+		if at == 2 {
+			asked2.Add(1)
+			return nil // the connection breaks
+		}
+		resp := kmsg.NewPtrListGroupsResponse()
+		if asked1.Add(1) > 1 { // node 2's shards have been taken over
+			g := kmsg.NewListGroupsResponseGroup()
+			g.Group, g.ProtocolType, g.GroupType, g.GroupState = "a", "streams", "streams", "Stable"
+			resp.Groups = append(resp.Groups, g)
+		}
+		return resp
+	})
+	c.on(3, func(at int32, req kmsg.Request) kmsg.Response {
+		resp := c.metadata(at, req).(*kmsg.MetadataResponse)
+		if asked2.Load() > 2 {
+			resp.Brokers = resp.Brokers[:1]
+		}
+		return resp
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	got, err := NewAdmin(c.client()).ListStreamsGroups(ctx)
+	if err != nil || len(got) != 1 || got[0] != (ListedGroup{"a", "Stable", c.node(1)}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if n := asked1.Load(); n != 2 {
+		t.Errorf("node 1 was asked %d times", n)
+	}
+
+	// As long as it is listed, its groups are missing and the error says so.
+	c.on(3, c.metadata)
+	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if got, err := NewAdmin(c.client()).ListStreamsGroups(ctx); err == nil || len(got) != 1 || !strings.Contains(err.Error(), c.node(2).String()) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// Where nobody can be asked which nodes there are, the error names no node.
+func TestListOfAClusterThatIsAway(t *testing.T) {
+	c := startFake(t, 1)
+	c.brokers[0].ln.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if _, err := NewAdmin(c.client()).ListStreamsGroups(ctx); err == nil || !strings.HasPrefix(err.Error(), "list the nodes: ") {
+		t.Errorf("%v", err)
+	}
+}
