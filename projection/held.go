@@ -23,6 +23,7 @@ type Held struct {
 	Configured int64 // groups, existing or not, for which something is configured
 	Offsets    int64 // committed offsets
 	Values     int64 // records of an annex
+	Read       int64 // the offsets up to which the partitions are applied, summed: of two stores of one log the higher one is newer
 	// Unread are the partitions that had not been read to the log's end when the store was closed: what it holds of them is a part.
 	Unread []int32
 }
@@ -159,6 +160,15 @@ func holds(e *engine) Held {
 				return Held{}
 			}
 			*sum += n
+		}
+		if b, err := get(e.db, partitionKey(p, kindCheckpoint)); err != nil {
+			return Held{}
+		} else if b != nil {
+			at, err := decodeCheckpoint(b)
+			if err != nil {
+				return Held{}
+			}
+			h.Read += at.pos.Offset
 		}
 		if whole, err := has(e.db, partitionKey(p, kindWhole)); err != nil {
 			return Held{}

@@ -35,7 +35,7 @@ func TestAStoreOfAnotherLogIsKeptWhereItIsTheLastCopy(t *testing.T) {
 	must(t, s.Batch(0, groupsBatch(0, "a", "b")))
 	must(t, s.Batch(1, groupsBatch(0, "c")))
 	must(t, s.Close())
-	if h := look(); h.Groups != 3 || h.Topic != cfg.Identity.Topic || h.TopicID != cfg.Identity.TopicID || h.Partitions != cfg.Identity.Partitions || h.Empty() {
+	if h := look(); h.Groups != 3 || h.Topic != cfg.Identity.Topic || h.TopicID != cfg.Identity.TopicID || h.Partitions != cfg.Identity.Partitions || h.Read != 3 || h.Empty() {
 		t.Errorf("held %+v", h)
 	}
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -90,6 +91,9 @@ func TestADeletedLogIsNotMadeAnewOverTheLastCopy(t *testing.T) {
 		var out text
 		code := run(t.Context(), append([]string{"restore", "--bootstrap-servers", strings.Join(c.ListenAddrs(), ","), "--data-dir", dir}, args...), &out, &out)
 		return out.String(), code
+	}
+	if out, code := restore("--dry-run"); code != 0 || !regexp.MustCompile(`\n__streams_groups +\S{22} +4 +1 +0 +1 +[1-9]\d*\n$`).MatchString(out) {
+		t.Errorf("--dry-run: %d\n%s", code, out)
 	}
 	if out, code := restore(); code != 0 || !strings.HasPrefix(out, "restored 1 group with ") {
 		t.Fatalf("restore: %d %s", code, out)

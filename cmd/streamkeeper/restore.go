@@ -23,7 +23,7 @@ type restoreCmd struct {
 	From                 string        `name:"from" placeholder:"FILE" help:"A file that streamkeeper backup wrote; without it, --data-dir is read."`
 	DataDir              string        `name:"data-dir" default:"./data" help:"The data directory of a replica that is stopped."`
 	Partial              bool          `name:"partial" help:"Take a data directory also where it has not been read to the log's end."`
-	DryRun               bool          `name:"dry-run" help:"Read the whole file of --from, say what is in it, and write nothing."`
+	DryRun               bool          `name:"dry-run" help:"Say what is in the file of --from, which is read whole, or in the data directory, and write nothing."`
 	LogTopic             string        `name:"log-topic" default:"__streams_groups" help:"The record log: made if it is missing; it must be empty."`
 	DescriptionTopic     string        `name:"description-topic" placeholder:"TOPIC" help:"The topic of topology descriptions (the log topic's name with -topologies): made if it is missing; left as it is unless it is empty."`
 	LogReplicationFactor int16         `name:"log-replication-factor" placeholder:"N" help:"Replicas of the topics when they are created (3, at most the number of brokers)."`
@@ -44,7 +44,7 @@ func (c *restoreCmd) Run(ctx context.Context, s *stdio) error {
 	defer cancel()
 	if c.DryRun {
 		if c.From == "" {
-			return errors.New("--dry-run says what is in a file: name it with --from")
+			return c.sayHeld(s)
 		}
 		h, err := backup.Check(c.From)
 		if err != nil {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
+	"text/tabwriter"
 
 	"streamkeeper/internal/backup"
 	"streamkeeper/projection"
@@ -44,6 +46,28 @@ func (c *restoreCmd) sources() (log, descriptions *restorable, err error) {
 			each: func(f func(int32, []byte, []byte) error) error { return eachRaw(beside, f) }}
 	}
 	return log, descriptions, nil
+}
+
+// sayHeld prints what the data directory holds. READ tells which of several directories is the newest.
+func (c *restoreCmd) sayHeld(s *stdio) error {
+	dir := filepath.Join(c.DataDir, "projection")
+	held, err := projection.Look(projection.Config{Dir: dir})
+	if err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	if held.Empty() {
+		return fmt.Errorf("--data-dir: %s holds no groups", dir)
+	}
+	t := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "TOPIC\tID\tPARTITIONS\tGROUPS\tCONFIGURED\tOFFSETS\tREAD")
+	fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", held.Topic, cmp.Or(topicID(held.TopicID), "-"), held.Partitions, held.Groups, held.Configured, held.Offsets, held.Read)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if len(held.Unread) > 0 {
+		fmt.Fprintf(s.out, "not read to the log's end: partitions %v\n", held.Unread)
+	}
+	return nil
 }
 
 func (c *restoreCmd) ofFile() (log, descriptions *restorable, err error) {
