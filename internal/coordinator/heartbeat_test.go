@@ -216,6 +216,32 @@ func TestRefusedHeartbeatIsRememberedForTheNextLookup(t *testing.T) {
 	}
 }
 
+// A hint leads a streams client to the group's first record. Once that was there, or the shard is ours, it must lead nobody: the group may be a
+// classic one of the cluster by then, whose consumers would be told for minutes that they are no members.
+func TestAHintEndsWithWhatItWasFor(t *testing.T) {
+	for what, end := range map[string]func(*world){
+		"this replica owns the shard now": func(w *world) { w.shards.owned[1] = true },
+		"the group was there, and left again": func(w *world) {
+			w.shards.known["g1"] = true
+			if _, known, _ := w.Coordinator.Coordinator(t.Context(), "g1"); !known {
+				t.Error("a group that is in the log is not known")
+			}
+			delete(w.shards.known, "g1")
+		},
+	} {
+		w := newWorld(t)
+		w.shards.owners[1] = owner(1000002, "other:9292", w.now)
+		w.Heartbeat(t.Context(), Caller{}, join("g1", "in"))
+		if _, known, _ := w.Coordinator.Coordinator(t.Context(), "g1"); !known {
+			t.Fatal("the refused heartbeat left no hint")
+		}
+		end(w)
+		if n, known, _ := w.Coordinator.Coordinator(t.Context(), "g1"); known {
+			t.Errorf("%s: the lookup still names %v", what, n)
+		}
+	}
+}
+
 // Whoever is asked can say that a group is nowhere, after a read barrier; nobody is sent around for it.
 func TestDescribeOfAGroupThatIsNowhereNeedsNoOwner(t *testing.T) {
 	w := newWorld(t)

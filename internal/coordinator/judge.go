@@ -84,8 +84,11 @@ func (c *Coordinator) judgeKnown(group string) (Verdict, bool) {
 // streams group: its owner may be a replica that can, a newer one.
 func (c *Coordinator) Coordinator(_ context.Context, group string) (n Node, known, ok bool) {
 	known, err := c.shards.Known(group)
-	if !known && (err != nil || !c.remembered.has(c.cfg.Now(), group)) {
+	if !known && (err != nil || !c.hinted(group)) {
 		return Node{}, false, false
+	}
+	if known {
+		c.remembered.drop(group) // it has done its part: if the group leaves the log now, it is gone
 	}
 	n, ok = c.ownerNode(c.shards.Partition(group))
 	return n, true, ok && (err == nil || n.ID != c.cfg.Node.ID)
@@ -101,7 +104,7 @@ func (c *Coordinator) CatchUp(ctx context.Context, groups []string) {
 		if shards[p] || c.shards.Owns(p) {
 			continue
 		}
-		if known, err := c.shards.Known(group); err == nil && (known || c.remembered.has(c.cfg.Now(), group)) {
+		if known, err := c.shards.Known(group); err == nil && (known || c.hinted(group)) {
 			shards[p] = true
 		}
 	}
@@ -117,6 +120,12 @@ func (c *Coordinator) CatchUp(ctx context.Context, groups []string) {
 			c.log.Debug("a group is looked up in an older state of the log", "partition", ps[i], "err", err)
 		}
 	})
+}
+
+// hinted says that a lookup of a group that is not in the log names the owner of its shard all the same, because a streams client was sent away
+// (redirect). The owner itself needs no hint: what it has not is not there, and what it calls its own all the same would be kept from the cluster.
+func (c *Coordinator) hinted(group string) bool {
+	return !c.shards.Owns(c.shards.Partition(group)) && c.remembered.has(c.cfg.Now(), group)
 }
 
 // remembered are groups whose lookups name the owner of their shard because of a request alone.
@@ -149,7 +158,7 @@ func (r *remembered) has(now time.Time, group string) bool {
 	return ok && now.Before(until)
 }
 
-// drop forgets a group: it was deleted.
+// drop forgets a group: it was deleted, or is in the log.
 func (r *remembered) drop(group string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
