@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"streamkeeper/shard"
+	"streamkeeper/shard/streams"
 )
 
 // foreignTimeout bounds the question whether the cluster has a group of its own of that id.
@@ -16,7 +17,7 @@ const foreignTimeout = 5 * time.Second
 
 // ForeignGroups tells about the cluster's own groups.
 type ForeignGroups interface {
-	// Find says what the cluster's coordinator knows of the group: a kind ("classic", "consumer", "share", or another
+	// Find says what the cluster's coordinator knows of the group: a kind ("classic", "consumer", "share", "streams", or another
 	// group's protocol type) and whether it has members; kind "" where it has no such group.
 	Find(ctx context.Context, group string) (kind string, members bool, err error)
 }
@@ -42,6 +43,8 @@ func (c *Coordinator) checkForeign(ctx context.Context, group string) (classic b
 		return false, fmt.Errorf("%w: whether the cluster has a group %q of its own is not known: %w", shard.ErrLoading, group, err)
 	case kind == "":
 		return false, nil
+	case kind == kindStreams:
+		return false, &streams.Error{Code: codeNoGroup, Message: "Group " + group + " is a streams group of the cluster's own coordinator, and can't be another one here."}
 	case kind == takeOverProtocol && members:
 		return false, fmt.Errorf("%w: a replica is taking it over, or was when it died", shard.ErrConverting)
 	case members, kind == "consumer", kind == "share", c.conversions == nil:

@@ -168,6 +168,10 @@ func (u *UpstreamGroups) shareGroups(ctx context.Context, groups []string) (map[
 	return found, nil
 }
 
+// kindStreams is a streams group of the cluster's own coordinator. (What Kafka says is no classic group, and is neither of the consumer nor of the
+// share kind, is one; StreamsGroupDescribe would have to be led to the coordinator by hand, for the same answer.)
+const kindStreams = "streams"
+
 func (u *UpstreamGroups) classicGroups(ctx context.Context, groups []string) (map[string]foreignFound, error) {
 	req := kmsg.NewPtrDescribeGroupsRequest()
 	req.Groups = groups
@@ -178,6 +182,10 @@ func (u *UpstreamGroups) classicGroups(ctx context.Context, groups []string) (ma
 	found := map[string]foreignFound{}
 	for _, g := range resp.Groups {
 		if g.ErrorCode == 0 && g.State == "Dead" {
+			continue
+		}
+		if g.ErrorMessage != nil && *g.ErrorMessage == "Group "+g.Group+" is not a classic group." {
+			found[g.Group] = foreignFound{kind: kindStreams}
 			continue
 		}
 		kind := g.ProtocolType

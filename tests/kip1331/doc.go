@@ -16,6 +16,7 @@
 //	broker_test.go    the stories, by what they are about:
 //	push_test.go      a push: refusals in order, conversion, what the plugin may do
 //	solicit_test.go   which heartbeat asks for a description
+//	foreign_test.go  streams groups that the cluster has already
 //	describe_test.go  statuses
 //	delete_test.go    DeleteGroups
 //	convert_test.go   a classic join
