@@ -24,6 +24,7 @@ func (e endpoint) addr() string { return net.JoinHostPort(e.host, strconv.Itoa(i
 // arrived at another broker would be told REBOOTSTRAP_REQUIRED at best.
 type brokers struct {
 	host      string // to listen on
+	listenOn  func(address string) (net.Listener, error)
 	advertise string // host that clients are told
 	portBase  int    // 0: free ports
 	serve     func(net.Listener, *broker)
@@ -143,7 +144,7 @@ func (bs *brokers) listen(id int32) (net.Listener, error) {
 			return nil, &PortError{Broker: id, Base: bs.portBase, Port: port}
 		}
 	}
-	ln, err := net.Listen("tcp", net.JoinHostPort(bs.host, strconv.Itoa(port)))
+	ln, err := bs.listenOn(net.JoinHostPort(bs.host, strconv.Itoa(port)))
 	if err != nil {
 		return nil, &PortError{Broker: id, Base: bs.portBase, Port: port, Err: err}
 	}

@@ -40,6 +40,10 @@ type Config struct {
 	Tracer trace.Tracer // nil: none; a span per request that is answered here
 	Meter  metric.Meter // nil: none
 	Limits Limits
+
+	// ListenOn and Connect stand for TCP where they are set: tests have a network in memory. A listener's address is a *net.TCPAddr.
+	ListenOn func(address string) (net.Listener, error)
+	Connect  func(ctx context.Context, address string) (net.Conn, error)
 }
 
 // Gateway is the proxy before a cluster: one listener for this replica's own node and one for each broker.
@@ -80,6 +84,14 @@ type Gateway struct {
 // the range (*PortError, which names --broker-port-base), a node id that the cluster uses. A cluster that can't be
 // reached within Limits.StartWait is not an error: Run goes on asking.
 func New(cfg Config) (*Gateway, error) {
+	if cfg.ListenOn == nil {
+		cfg.ListenOn = func(address string) (net.Listener, error) { return net.Listen("tcp", address) }
+	}
+	if cfg.Connect == nil {
+		cfg.Connect = func(ctx context.Context, address string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}
+	}
 	g := &Gateway{cfg: cfg, limits: cfg.Limits.withDefaults(), service: cfg.Service, log: cfg.Logger, tracer: cfg.Tracer,
 		done: make(chan struct{}), conns: map[*conn]struct{}{}}
 	if g.log == nil {
@@ -109,7 +121,7 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.BrokerPortBase < 0 || cfg.BrokerPortBase > 65535 {
 		return nil, fmt.Errorf("--broker-port-base %d is outside 1 to 65535", cfg.BrokerPortBase)
 	}
-	if g.ln, err = net.Listen("tcp", cfg.Listen); err != nil {
+	if g.ln, err = cfg.ListenOn(cfg.Listen); err != nil {
 		return nil, fmt.Errorf("--listen %s: %w", cfg.Listen, err)
 	}
 	if err = g.advertise(); err != nil {
@@ -168,7 +180,7 @@ func (g *Gateway) advertise() error {
 		}
 	}
 	g.self = endpoint{id: g.cfg.NodeID, host: host, port: port}
-	g.brokers = &brokers{host: listenHost, advertise: host, portBase: g.cfg.BrokerPortBase, serve: g.serveBroker,
+	g.brokers = &brokers{host: listenHost, listenOn: g.cfg.ListenOn, advertise: host, portBase: g.cfg.BrokerPortBase, serve: g.serveBroker,
 		byID: map[int32]*broker{}, failed: map[int32]failedListen{}}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"time"
 
@@ -47,8 +46,7 @@ func (v *versions) max(key int16) int16 {
 func (g *Gateway) dial(ctx context.Context, e endpoint, client *kmsg.ApiVersionsRequest) (*upstream, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", e.addr())
+	conn, err := g.cfg.Connect(ctx, e.addr())
 	if err != nil {
 		return nil, fmt.Errorf("connect to %v: %w", e, err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/internal/history"
+	"streamkeeper/shard/groupconfig"
 	"streamkeeper/shard/streams"
 )
 
@@ -47,8 +48,8 @@ type checkedGroup struct {
 	// seen is everything that was ever there: an acknowledgement of something else is a lie.
 	seenEpochs  map[string]map[int32]bool
 	seenOffsets map[topicPartition]map[committed]bool
-	seenConfigs map[string]bool // as text
-	seenStored  map[int32]bool  // topology epochs whose descriptions were stored
+	seenConfigs map[string]map[string]string // by their text
+	seenStored  map[int32]bool               // topology epochs whose descriptions were stored
 	// acked is what clients may rely on; reset when the offset is removed or is one of another topic of the name.
 	acked map[topicPartition]committed
 }
@@ -82,7 +83,7 @@ func (c *checker) group(name string) *checkedGroup {
 		g = &checkedGroup{
 			applied: streams.NewGroup(name), epoch: firstEpoch, assignment: firstEpoch, members: map[string]bool{}, current: map[string]*eventlog.CurrentMemberAssignment{},
 			process: map[string]string{}, offsets: map[topicPartition]committed{}, seenEpochs: map[string]map[int32]bool{},
-			seenOffsets: map[topicPartition]map[committed]bool{}, acked: map[topicPartition]committed{}, seenStored: map[int32]bool{}, seenConfigs: map[string]bool{fmt.Sprint(map[string]string{}): true},
+			seenOffsets: map[topicPartition]map[committed]bool{}, acked: map[topicPartition]committed{}, seenStored: map[int32]bool{}, seenConfigs: map[string]map[string]string{"": {}},
 		}
 		c.groups[name] = g
 	}
@@ -177,7 +178,7 @@ func (c *checker) apply(p int32, offset int64, r eventlog.Record) {
 	case *eventlog.GroupConfig:
 		c.w.note("%s: configured as %v", where(), v.Configs)
 		g.config = v.Configs
-		g.seenConfigs[fmt.Sprint(v.Configs)] = true
+		g.seenConfigs[fmt.Sprint(v.Configs)] = v.Configs
 	case *eventlog.OffsetCommit:
 		tp, next := topicPartition{k.Topic, k.Partition}, committed{v.TopicID, v.Offset}
 		if old, ok := g.offsets[tp]; ok && old.topic == next.topic && next.offset < old.offset {
@@ -313,20 +314,29 @@ func (c *checker) ackedDescription(group string, epoch int32) {
 	}
 }
 
-// ackedConfig: a change to this was answered with success.
-func (c *checker) ackedConfig(group string, configs map[string]string) {
+// ackedConfig: these changes were answered with success. A change that makes no difference writes nothing; one that was sent on twice has
+// been made twice.
+func (c *checker) ackedConfig(group string, changes []groupconfig.Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.group(group).seenConfigs[fmt.Sprint(configs)] {
-		c.w.violate("%s: its configuration with %v was acknowledged, and the log has it not", group, configs)
+	for _, was := range c.group(group).seenConfigs {
+		made := true
+		for _, x := range changes {
+			v, set := was[x.Name]
+			made = made && (x.Op == groupconfig.Set && set && v == x.Value || x.Op == groupconfig.Delete && !set)
+		}
+		if made {
+			return
+		}
 	}
+	c.w.violate("%s: its configuration with %v was acknowledged, and the log has it not", group, changes)
 }
 
 // effective is the configuration that the log makes of the replicas' settings.
 func (c *checker) effective(group string) streams.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	cfg, _ := c.w.broker.Effective(c.group(group).config)
+	cfg, _ := c.w.settings.Effective(c.group(group).config)
 	return cfg
 }
 
@@ -388,11 +398,12 @@ func (c *checker) memberEpoch(group, member string) (int32, bool) {
 	return cur.MemberEpoch, true
 }
 
-// removals is how often the group was removed.
-func (c *checker) removals(group string) int {
+// standing says whether the log has the group now, and how often it was removed.
+func (c *checker) standing(group string) (exists bool, removals int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.group(group).removals
+	g := c.group(group)
+	return g.exists, g.removals
 }
 
 // snapshot is what the log says of a group now.

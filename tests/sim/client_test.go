@@ -27,6 +27,7 @@ const (
 
 // Error codes that a client knows.
 const (
+	codeUnknownTopic       = 3
 	codeTimedOut           = 7
 	codeLoading            = 14
 	codeUnavailable        = 15
@@ -35,6 +36,7 @@ const (
 	codeInvalidRequest     = 42
 	codeNonEmpty           = 68
 	codeGroupNotFound      = 69
+	codeUnknownTopicID     = 100
 	codeFencedEpoch        = 110
 	codeUnreleasedInstance = 111
 	codeStaleMemberEpoch   = 113
@@ -68,7 +70,9 @@ type client struct {
 	leaves atomic.Int32 // it is to leave at its next step, with that epoch; 0: it stays
 	stalls atomic.Int64 // it is to stop for that long at its next step, ns
 
-	coordinator *replica
+	seek        *seeker
+	coordinator *node    // nil: it must be looked up
+	by          *replica // that the last request went to
 	// answeredBy took the last heartbeat, nil before.
 	answeredBy atomic.Pointer[replica]
 	before     int32 // the epoch before the one it is at
@@ -91,6 +95,7 @@ func (w *world) spawn(group string) *client {
 	n := w.born
 	w.mu.Unlock()
 	c := &client{w: w, number: n, group: group, process: fmt.Sprintf("process-%d", n-n%2), rng: w.rng(fmt.Sprintf("client %d", n)), alive: true}
+	c.seek = w.newSeeker(fmt.Sprintf("client %d", n), fmt.Sprintf("client-%d", n), func() bool { return !c.reach() })
 	if c.rng.IntN(3) == 0 {
 		instance := fmt.Sprintf("instance-%d", n)
 		c.instance = &instance
@@ -138,6 +143,7 @@ func (c *client) abandon() {
 
 func (c *client) run(ctx context.Context) {
 	defer func() {
+		c.seek.close()
 		c.mu.Lock()
 		c.alive, c.owned = false, tasks{}
 		c.mu.Unlock()
@@ -210,10 +216,13 @@ func (c *client) request(epoch int32) *kmsg.StreamsGroupHeartbeatRequest {
 }
 
 // send asks the coordinator to take a heartbeat.
-func (c *client) send(req *kmsg.StreamsGroupHeartbeatRequest) (shard.HeartbeatResult, error) {
-	return ask(c, func(ctx context.Context, h *shard.Host) (shard.HeartbeatResult, error) {
-		return h.Heartbeat(ctx, c.caller(), 1, req)
-	})
+func (c *client) send(req *kmsg.StreamsGroupHeartbeatRequest) (*kmsg.StreamsGroupHeartbeatResponse, error) {
+	answer, err := c.ask(req)
+	if err != nil {
+		return nil, err
+	}
+	resp := answer.(*kmsg.StreamsGroupHeartbeatResponse)
+	return resp, problem(resp.ErrorCode, resp.ErrorMessage)
 }
 
 func (c *client) heartbeat() {
@@ -240,14 +249,13 @@ func (c *client) heartbeat() {
 	}
 	known, member := c.w.checker.memberEpoch(c.group, c.id)
 	asked := c.w.recorder.Begin(history.Op{Kind: history.Heartbeat, Client: fmt.Sprint(c.number), Group: c.group, Member: c.id, Sent: req.MemberEpoch})
-	result, err := c.send(req)
+	resp, err := c.send(req)
 	if err != nil {
 		failed(asked, err)
 		c.heartbeatFailed(req, err)
 		return
 	}
-	resp := result.Response
-	by := c.coordinator
+	by := c.by
 	c.answeredBy.Store(by)
 	asked.Done(func(o *history.Op) { o.Node, o.Epoch = by.node, resp.MemberEpoch })
 	c.attempts, c.full = 0, false
@@ -276,7 +284,7 @@ func (c *client) heartbeat() {
 	if resp.ActiveTasks != nil {
 		c.assigned = tasksOf(resp.ActiveTasks, resp.StandbyTasks)
 	}
-	c.push(result)
+	c.push(resp.TopologyDescriptionRequired)
 }
 
 func (c *client) heartbeatFailed(req *kmsg.StreamsGroupHeartbeatRequest, err error) {
@@ -334,10 +342,6 @@ func (c *client) leave(epoch int32) {
 	c.mu.Unlock()
 	_, err := c.send(c.request(epoch))
 	c.w.note("%s: %s leaves with %d: %v", c.group, c.id, epoch, err)
-}
-
-func (c *client) caller() shard.Caller {
-	return shard.Caller{ClientID: fmt.Sprintf("client-%d", c.number), ClientHost: "/10.0.0.1"}
 }
 
 func (c *client) name() string {

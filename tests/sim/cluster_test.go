@@ -143,14 +143,6 @@ func drawChanges(rng *rand.Rand) (changes []groupconfig.Change) {
 	return changes
 }
 
-// publish lets every replica see the newest topics after a while of its own, as each of them polls for itself.
-func (w *world) publish(rng *rand.Rand) {
-	next := w.cluster.topics.Load()
-	for _, r := range w.replicas {
-		time.AfterFunc(time.Duration(rng.Int64N(int64(3*time.Second))), func() { r.see(next) })
-	}
-}
-
 // wrongMax is how wrong the wall clock of a replica may be. What is past half of delete.retention.ms makes a replica forget its
 // projection; the other half is for brokers and replicas whose clocks differ, and for this.
 func (w *world) wrongMax() time.Duration { return min(w.deleteRetention/5, time.Hour) }

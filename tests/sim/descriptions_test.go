@@ -16,7 +16,6 @@ import (
 	"streamkeeper/eventlog"
 	"streamkeeper/internal/coordinator"
 	"streamkeeper/plugin"
-	"streamkeeper/shard"
 	"streamkeeper/shard/offsets"
 )
 
@@ -87,20 +86,14 @@ func (c *catalogue) setCalm() {
 	c.calm = true
 }
 
-// describe makes what a process does about descriptions: the coordinator that takes and deletes them, and the cleanup cycle.
-func (w *world) describe(r *replica, p *process) error {
+// describe makes what a process does about descriptions: what the coordinator needs of them, and the cleanup cycle.
+func (w *world) describe(r *replica, p *process) (*coordinator.Descriptions, error) {
 	traced, err := plugin.NewTraced(w.catalogue, plugin.Config{Logger: w.logger("plugin", r.node), Counters: new(plugin.Counters)})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	rng := w.rng(fmt.Sprintf("back-off of replica %d life %d", r.node, r.life))
 	backoff := plugin.NewBackoff(rng.Float64, 0)
-	p.service = coordinator.New(coordinator.Config{
-		Node: coordinator.Node{ID: r.node, Host: fmt.Sprintf("r%d", r.node), Port: 9292}, LogTopic: "log", Shards: p.host, Replicas: p.store.Replicas,
-		Topics:       coordinator.NewTopics(coordinator.TopicsConfig{Logger: w.logger("topics", r.node)}), // nothing that is asked here needs them
-		Descriptions: &coordinator.Descriptions{Plugin: traced, Shards: p.host, Backoff: backoff},
-		Now:          r.clock, Logger: w.logger("coordinator", r.node),
-	})
 	p.cycle = cleanup.New(cleanup.Config{
 		Logger: w.logger("cleanup", r.node), Descriptions: &cleanup.Descriptions{DeleteAll: traced.DeleteAll, Counters: new(plugin.Counters), Backoff: backoff},
 		Shards: func() (all []cleanup.Shard) {
@@ -112,7 +105,7 @@ func (w *world) describe(r *replica, p *process) error {
 			return all
 		},
 	})
-	return nil
+	return &coordinator.Descriptions{Plugin: traced, Shards: p.host, Backoff: backoff}, nil
 }
 
 // swept is a shard as the cleanup cycle sees it.
@@ -181,13 +174,13 @@ func (w *world) cleanup() {
 const pushRest = 30 * time.Second
 
 // push pushes the description of the application's topology, if the coordinator wants it.
-func (c *client) push(result shard.HeartbeatResult) {
-	if !result.Wants || time.Now().Before(c.pushAt) {
+func (c *client) push(asked bool) {
+	if !asked || time.Now().Before(c.pushAt) {
 		return
 	}
 	c.pushAt = time.Now().Add(pushRest)
 	req := kmsg.NewPtrStreamsGroupTopologyDescriptionUpdateRequest()
-	req.Group, req.MemberID, req.TopologyEpoch = c.group, c.id, result.TopologyEpoch
+	req.Group, req.MemberID, req.TopologyEpoch = c.group, c.id, topologyEpoch
 	for _, sub := range []string{sourced, stateful} {
 		s := kmsg.NewTopologyDescriptionSubtopology()
 		s.SubtopologyID = sub
@@ -196,17 +189,17 @@ func (c *client) push(result shard.HeartbeatResult) {
 		s.Nodes = append(s.Nodes, node)
 		req.TopologyDescription.Subtopologies = append(req.TopologyDescription.Subtopologies, s)
 	}
-	id := c.id
-	code, err := askProcess(c, func(ctx context.Context, p *process) (int16, error) {
-		resp := p.service.TopologyDescriptionUpdate(ctx, coordinator.Caller{ClientID: fmt.Sprintf("client-%d", c.number), ClientHost: "/10.0.0.1"}, req)
-		return resp.ErrorCode, nil
-	})
+	id, code := c.id, int16(0)
+	resp, err := c.ask(req)
+	if err == nil {
+		code = resp.(*kmsg.StreamsGroupTopologyDescriptionUpdateResponse).ErrorCode
+	}
 	c.w.note("%s: %s pushes its description: %d %v", c.group, id, code, err)
 	const failed = 135
 	switch {
 	case err != nil:
 	case code == 0:
-		c.w.checker.ackedDescription(c.group, result.TopologyEpoch)
+		c.w.checker.ackedDescription(c.group, topologyEpoch)
 	case slices.Contains([]int16{failed, codeLoading, codeUnavailable, codeNotCoordinator, codeTimedOut, codeUnknownMember, codeGroupNotFound}, code):
 	default:
 		c.w.violate("%s: the push of %s was refused with %d", c.group, id, code)

@@ -1,6 +1,6 @@
-// Package sim runs whole replicas in a simulated world: the real shards over the real projection (on a file system in
-// memory that loses what was not synced), a log and an ownership group in memory, clients that behave like the Java
-// client of Kafka Streams 4.4, and faults, all in virtual time (testing/synctest). One seed decides everything that is
+// Package sim runs whole replicas in a simulated world: the real gateway, coordinator and shards over the real projection (on a file system
+// in memory that loses what was not synced), a network, brokers, a log and an ownership group in memory, clients that behave like the Java
+// client of Kafka Streams 4.4 and find their owner only through what replicas tell them, and faults, all in virtual time (testing/synctest). One seed decides everything that is
 // random, so a failing seed can be played again:
 //
 //	go test ./tests/sim -run TestSimulation -seed 4711 -v
@@ -25,8 +25,11 @@
 //	world_test.go    the world: what a seed draws, virtual time, history, violations
 //	cluster_test.go  its topics, settings of groups, wall clocks
 //	replica_test.go  one replica: start, crash, shutdown, and what is left on its disk; pause_test.go stops it anywhere
+//	front_test.go    what clients reach of it: coordinator and gateway; other replicas
 //	link_test.go     the network between a replica and the log
-//	network_test.go  and between a client and a replica
+//	network_test.go  connections between clients, replicas and brokers
+//	upstream_test.go the brokers, and the topics that they know
+//	seeker_test.go   how clients find a coordinator: nodes, lookups, one connection for each node id
 //	client_test.go   a client: heartbeats, goodbyes, static members
 //	tasks_test.go    what it does with tasks; offsets_test.go: commits, fetches
 //	descriptions_test.go topology descriptions: a catalogue, pushes, the cleanup cycle

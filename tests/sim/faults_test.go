@@ -143,7 +143,6 @@ var allFaults = []fault{
 	{"partitions added", 3, func(w *world, rng *rand.Rand) func() {
 		if t, there := w.cluster.now(source); there && t.Partitions < sourceMost {
 			w.cluster.set(source, min(sourceMost, t.Partitions+1+rng.Int32N(2)))
-			w.publish(rng)
 		}
 		return nil
 	}},
@@ -158,10 +157,8 @@ var allFaults = []fault{
 			again = 1 + rng.Int32N(6)
 		}
 		w.cluster.set(name, 0)
-		w.publish(rng)
 		return func() {
 			w.cluster.set(name, again)
-			w.publish(rng)
 		}
 	}},
 	{"group configured", 3, func(w *world, rng *rand.Rand) func() {

@@ -57,6 +57,12 @@ func (l *link) set(cut bool) {
 	l.deliver()
 }
 
+func (l *link) isCut() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cut
+}
+
 // setFrozen stops what comes back alone, or lets it through.
 func (l *link) setFrozen(frozen bool) {
 	l.mu.Lock()

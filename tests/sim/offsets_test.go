@@ -1,15 +1,12 @@
 package sim
 
 import (
-	"context"
 	"errors"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/internal/history"
-	"streamkeeper/shard"
-	"streamkeeper/shard/offsets"
 	"streamkeeper/shard/streams"
 )
 
@@ -41,14 +38,16 @@ func (c *client) fetch() {
 	if len(topics) == 0 {
 		return
 	}
-	req := kmsg.NewOffsetFetchRequestGroup()
-	id := c.id // the replica may look at it when this client is another member
-	req.Group, req.MemberID, req.MemberEpoch = c.group, &id, c.epoch
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.Version, req.RequireStable = offsetsVersion, true
+	asking := kmsg.NewOffsetFetchRequestGroup()
+	asking.Group, asking.MemberID, asking.MemberEpoch = c.group, &c.id, c.epoch
 	for _, sub := range sortedKeys(topics) {
-		req.Topics = append(req.Topics, *topics[sub])
+		asking.Topics = append(asking.Topics, *topics[sub])
 	}
+	req.Groups = append(req.Groups, asking)
 	requests := map[task]*history.Request{}
-	for _, t := range req.Topics {
+	for _, t := range asking.Topics {
 		for _, p := range t.Partitions {
 			for sub, its := range topics {
 				if its.TopicID == t.TopicID {
@@ -57,9 +56,12 @@ func (c *client) fetch() {
 			}
 		}
 	}
-	resp, err := ask(c, func(ctx context.Context, h *shard.Host) (kmsg.OffsetFetchResponseGroup, error) {
-		return h.Fetch(ctx, &req, true)
-	})
+	var resp kmsg.OffsetFetchResponseGroup
+	answer, err := c.ask(req)
+	if err == nil {
+		resp = answer.(*kmsg.OffsetFetchResponse).Groups[0]
+		err = problem(resp.ErrorCode, nil)
+	}
 	if err != nil {
 		for _, r := range requests {
 			failed(r, err)
@@ -71,11 +73,12 @@ func (c *client) fetch() {
 		t := resp.Topics[i]
 		asked := topics[sub]
 		for _, p := range t.Partitions {
-			if p.ErrorCode != 0 {
+			x := task{sub, p.Partition}
+			if err := problem(p.ErrorCode, nil); err != nil {
+				failed(requests[x], err)
 				continue // asked again
 			}
-			x := task{sub, p.Partition}
-			by := c.coordinator.node
+			by := c.by.node
 			requests[x].Done(func(o *history.Op) { o.Node, o.Offset = by, p.Offset })
 			c.w.checker.fetched(c.group, c.id, asked.Topic, p.Partition, asked.TopicID, floors[x], p.Offset)
 			c.position[x] = position{asked.TopicID, max(p.Offset, 0)}
@@ -102,39 +105,44 @@ func (c *client) commit(of tasks, epoch int32) {
 	if epoch <= 0 {
 		return
 	}
-	var topics []offsets.CommitTopic
+	var topics []kmsg.OffsetCommitRequestTopic
 	for _, x := range of.sorted(false) {
 		at, ok := c.position[x]
 		t, there := c.w.cluster.now(topicOf(x.sub))
 		if !ok || at.next == 0 || !there || at.topic != t.ID {
 			continue
 		}
-		if len(topics) == 0 || topics[len(topics)-1].Name != t.Name {
-			topics = append(topics, offsets.CommitTopic{Name: t.Name, ID: t.ID})
+		if len(topics) == 0 || topics[len(topics)-1].Topic != t.Name {
+			rt := kmsg.NewOffsetCommitRequestTopic()
+			rt.Topic, rt.TopicID = t.Name, t.ID
+			topics = append(topics, rt)
 		}
 		last := &topics[len(topics)-1]
 		next := at.next
 		if c.w.options.sabotages(backslider) {
 			next = c.rng.Int64N(next + 1)
 		}
-		last.Partitions = append(last.Partitions, offsets.CommitPartition{Partition: x.partition, Offset: next, LeaderEpoch: -1})
+		rp := kmsg.NewOffsetCommitRequestTopicPartition()
+		rp.Partition, rp.Offset, rp.LeaderEpoch, rp.Metadata = x.partition, next, -1, kmsg.StringPtr("")
+		last.Partitions = append(last.Partitions, rp)
 	}
 	if len(topics) == 0 {
 		return
 	}
-	req := offsets.Commit{Group: c.group, Version: 9, Retention: -1, Topics: topics}
-	id, instance := c.id, c.instance
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Version, req.Group, req.MemberID, req.Generation, req.InstanceID, req.Topics = offsetsVersion, c.group, c.id, epoch, c.instance, topics
 	var requests []*history.Request
 	for _, t := range topics {
 		for _, p := range t.Partitions {
-			op := c.register(history.Commit, t.Name, p.Partition, t.ID)
+			op := c.register(history.Commit, t.Topic, p.Partition, t.TopicID)
 			op.Offset, op.Sent = p.Offset, epoch
 			requests = append(requests, c.w.recorder.Begin(op))
 		}
 	}
-	resp, err := ask(c, func(ctx context.Context, h *shard.Host) (*kmsg.OffsetCommitResponse, error) {
-		return h.Commit(ctx, req, id, epoch, instance)
-	})
+	answer, err := c.ask(req)
+	if err == nil {
+		err = refusedCommit(answer.(*kmsg.OffsetCommitResponse))
+	}
 	if err != nil {
 		for _, r := range requests {
 			failed(r, err)
@@ -142,18 +150,33 @@ func (c *client) commit(of tasks, epoch int32) {
 		c.offsetsFailed("commit", err)
 		return
 	}
-	for i, t := range resp.Topics {
+	by := c.by.node
+	for i, t := range answer.(*kmsg.OffsetCommitResponse).Topics {
 		for j, p := range t.Partitions {
-			if p.ErrorCode != 0 {
-				c.w.violate("%s: commit of %s to %s-%d: error %d", c.group, c.id, topics[i].Name, p.Partition, p.ErrorCode)
-				continue
+			if err := problem(p.ErrorCode, nil); err != nil { // the topic was deleted, as the replica has heard by now
+				failed(requests[0], err)
+			} else {
+				requests[0].Done(func(o *history.Op) { o.Node = by })
+				c.w.checker.ackedOffset(c.group, topics[i].Topic, p.Partition, topics[i].TopicID, topics[i].Partitions[j].Offset)
 			}
-			by := c.coordinator.node
-			requests[0].Done(func(o *history.Op) { o.Node = by })
 			requests = requests[1:]
-			c.w.checker.ackedOffset(c.group, topics[i].Name, p.Partition, topics[i].ID, topics[i].Partitions[j].Offset)
 		}
 	}
+}
+
+// offsetsVersion is that of commits and fetches: topics go by their ids.
+const offsetsVersion = 10
+
+// refusedCommit is the error of a commit as a whole: each partition has it.
+func refusedCommit(resp *kmsg.OffsetCommitResponse) error {
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			if p.ErrorCode != codeUnknownTopic && p.ErrorCode != codeUnknownTopicID {
+				return problem(p.ErrorCode, nil)
+			}
+		}
+	}
+	return nil
 }
 
 // offsetsFailed takes the error of a commit or fetch; the next heartbeat tells what is wrong with the member.

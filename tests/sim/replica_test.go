@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/cleanup"
 	"streamkeeper/eventlog"
 	"streamkeeper/internal/coordinator"
+	"streamkeeper/internal/gateway"
 	"streamkeeper/projection"
 	"streamkeeper/shard"
 	"streamkeeper/shard/offsets"
-	"streamkeeper/shard/streams"
 )
 
 // replica is the place of one replica: a node id and a disk. Processes come and go there.
@@ -34,18 +35,7 @@ type replica struct {
 	// deposed counts faults by which its lease may be worth nothing, and what it answers without a write may be old.
 	deposed atomic.Int32
 
-	topics atomic.Pointer[clusterTopics] // as it sees them
-	wall   atomic.Int64                  // how far its wall clock is ahead, ns
-}
-
-// see takes a snapshot of the topics, unless a newer one is known.
-func (r *replica) see(t *clusterTopics) {
-	for {
-		old := r.topics.Load()
-		if old != nil && old.version >= t.version || r.topics.CompareAndSwap(old, t) {
-			return
-		}
-	}
+	wall atomic.Int64 // how far its wall clock is ahead, ns
 }
 
 // clock is its wall clock.
@@ -59,8 +49,11 @@ type process struct {
 	gate   *gate
 	log    *linkedLog
 	store  *projection.Store
-	// service takes and deletes topology descriptions; cycle is its cleanup.
+	topics *coordinator.Topics
+	// service and gateway are what clients reach; sockets are its listeners and connections.
 	service *coordinator.Coordinator
+	gateway *gateway.Gateway
+	sockets *sockets
 	cycle   *cleanup.Cycle
 	cancel  context.CancelFunc
 	ended   sync.WaitGroup
@@ -83,6 +76,12 @@ func (r *replica) reachable() *process {
 	return r.process
 }
 
+func (r *replica) isClientCut() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.clientCut
+}
+
 func (r *replica) setClientCut(cut bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +95,6 @@ func (r *replica) start() {
 	}
 	r.life++
 	w := r.w
-	r.see(w.cluster.topics.Load())
 	delay := w.delays(fmt.Sprintf("replica %d life %d", r.node, r.life))
 	store, err := projection.Open(projection.Config{
 		Dir: "data", FS: r.fs, Identity: w.log.Identity(), DeleteRetention: w.deleteRetention, Now: r.clock,
@@ -107,6 +105,11 @@ func (r *replica) start() {
 		return
 	}
 	p := &process{link: newLink(delay), gate: &gate{}, store: store}
+	p.sockets = newSockets(p.gate)
+	asker := topicAsker{w, p, delay}
+	p.topics = coordinator.NewTopics(coordinator.TopicsConfig{
+		Client: asker, Broker: func(int32) kmsg.Requestor { return asker }, Logger: w.logger("topics", r.node),
+	})
 	p.member = w.ownership.Member(r.node, func() time.Duration {
 		p.gate.pass()
 		return delay("ownership")
@@ -117,16 +120,16 @@ func (r *replica) start() {
 	p.host = shard.New(shard.Config{
 		Log: p.log, Store: store, Membership: membership,
 		Self: eventlog.Ownership{
-			Format: eventlog.OwnershipFormat, NodeID: r.node, Address: fmt.Sprintf("r%d:9292", r.node),
+			Format: eventlog.OwnershipFormat, NodeID: r.node, Address: replicaAddress(r.node),
 			Instance: fmt.Sprintf("%d.%d", r.node, r.life),
 		},
-		Topics:  func() streams.Topics { return r.topics.Load() },
-		Groups:  w.broker,
+		Topics:  p.topics.Snapshot,
+		Groups:  w.settings,
 		Offsets: offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: offsets.RetentionDefault},
 		Now:     func() time.Time { p.gate.pass(); return r.clock() },
 		Logger:  w.logger("host", r.node), Descriptions: true,
 	})
-	if err := w.describe(r, p); err != nil {
+	if err := w.front(r, p, delay); err != nil {
 		w.violate("replica %d: %v", r.node, err)
 		return
 	}
@@ -148,6 +151,8 @@ func (r *replica) start() {
 			w.violate("replica %d: Run: %v", r.node, err)
 		}
 	})
+	p.ended.Go(func() { p.topics.Run(ctx) })
+	p.ended.Go(func() { _ = p.gateway.Run(ctx) }) // connections are cut where the process is killed
 	r.mu.Lock()
 	r.process = p
 	r.mu.Unlock()
@@ -167,6 +172,7 @@ func (r *replica) crash() {
 	p.member.Cut(true)
 	p.link.set(true)
 	p.gate.force() // what a stopped process would have done next reaches nobody any more
+	p.sockets.kill(r.rng.IntN(3) == 0)
 	clone := r.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: r.rng.IntN(101), RNG: rand.New(rand.NewPCG(r.rng.Uint64(), 0))})
 	what := "its disk"
 	switch n := r.rng.IntN(10); {
@@ -198,6 +204,9 @@ func (r *replica) shutdown() {
 	if err := p.host.Shutdown(ctx); err != nil {
 		r.w.note("replica %d: shutdown: %v", r.node, err)
 	}
+	if err := p.gateway.Close(ctx); err != nil {
+		r.w.note("replica %d: shutdown: %v", r.node, err)
+	}
 	r.mu.Lock()
 	r.process = nil
 	r.mu.Unlock()
@@ -209,6 +218,7 @@ func (r *replica) shutdown() {
 func (p *process) end(r *replica) {
 	p.cancel()
 	p.ended.Wait()
+	p.sockets.kill(false)
 	p.service.Close()
 	if err := p.store.Close(); err != nil {
 		r.w.note("replica %d: closing its projection: %v", r.node, err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/internal/coordinator"
 	"streamkeeper/internal/history"
 	"streamkeeper/shard"
 )
@@ -59,6 +60,11 @@ func (w *world) sabotage(r *replica, p *process, m *frozenMembership) {
 	}
 }
 
+// saboteur is the coordinator as the gateway of a process sees it.
+func (w *world) saboteur(r *replica, p *process) coordinator.Service {
+	return p.service
+}
+
 // noListener does not care what it is assigned.
 type noListener struct{}
 
@@ -76,7 +82,7 @@ func TestSabotageIsFound(t *testing.T) {
 		// silent: the checker says nothing of what clients were told of offsets, so that the histories of the clients must.
 		silent bool
 	}{
-		{hoarder, "", []string{"works on it"}, false},
+		{hoarder, "", []string{"works on it", "went back"}, false},
 		{backslider, "", []string{"went back"}, false},
 		{liar, "", []string{"beyond the assignment's", "the log has it not", "which the log has not", "the log said before", "does not have it", "the log says it is at", "not at rest", "answered as", "can't be applied", "went back"}, false},
 		{deaf, "", []string{"empty, with", "has on disk", "hydrating", "described as", "answered as", "the log says", "refused", "not at rest", "Apply", "acknowledged before", "belongs to", "and is no member", "both have task", "is taken from", "went back", "error"}, false},

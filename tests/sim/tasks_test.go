@@ -84,6 +84,9 @@ func recorded(lists ...[]eventlog.TaskIDs) map[task]bool {
 	return t
 }
 
+// topologyEpoch is that of the topology that every member brings.
+const topologyEpoch = 0
+
 // applicationTopology is what every member brings.
 func applicationTopology() *kmsg.StreamsGroupHeartbeatRequestTopology {
 	store := kmsg.NewTopicInfo()
@@ -97,11 +100,15 @@ func applicationTopology() *kmsg.StreamsGroupHeartbeatRequestTopology {
 // fits says that the topics have all tasks that a heartbeat claims to own, as every replica sees them.
 func (w *world) fits(req *kmsg.StreamsGroupHeartbeatRequest) bool {
 	for _, r := range w.replicas {
-		seen := r.topics.Load()
+		p := r.running()
+		if p == nil {
+			return false
+		}
+		seen := p.topics.Snapshot()
 		for _, list := range [][]kmsg.TaskIDs{req.ActiveTasks, req.StandbyTasks} {
 			for _, ids := range list {
 				for _, p := range ids.Partitions {
-					if p >= seen.byName[topicOf(ids.SubtopologyID)].Partitions {
+					if t, _ := seen.Topic(topicOf(ids.SubtopologyID)); p >= t.Partitions {
 						return false
 					}
 				}

@@ -57,8 +57,11 @@ type world struct {
 	plan
 	start     time.Time
 	cluster   *cluster
+	network   *network
+	brokers   *brokers
+	broke     *sockets // of the brokers
 	catalogue *catalogue
-	broker    *groupconfig.Broker // the settings of all replicas
+	settings  *groupconfig.Broker // of all replicas
 	silent    map[string]bool     // groups whose topics get no records
 	log       *eventlog.Fake
 	ownership *shard.FakeGroup
@@ -67,9 +70,10 @@ type world struct {
 	recorder  *history.Recorder
 	unfollow  func()
 
-	ctx    context.Context // ends with the run or the first violation
-	cancel context.CancelFunc
-	active sync.WaitGroup // clients and the cleanup
+	ctx     context.Context // ends with the run or the first violation
+	cancel  context.CancelFunc
+	active  sync.WaitGroup // clients and the cleanup
+	serving sync.WaitGroup // brokers
 
 	mu        sync.Mutex
 	calm      bool
@@ -84,7 +88,8 @@ type world struct {
 func newWorld(seed uint64, o options) *world {
 	w := &world{seed: seed, options: o, start: time.Now()}
 	w.plan = drawPlan(w.rng("plan"))
-	w.cluster, w.broker = newCluster(w.plan), drawSettings(w.rng("settings"))
+	w.cluster, w.settings = newCluster(w.plan), drawSettings(w.rng("settings"))
+	w.network, w.brokers, w.broke = newNetwork(), &brokers{w: w, groups: map[string]map[topicPartition]int64{}}, newSockets(&gate{})
 	w.catalogue = &catalogue{rng: w.rng("catalogue"), kept: map[string]int32{}, keeps: o.sabotages(keeper)}
 	w.silent = map[string]bool{}
 	for g := range w.groups {
@@ -130,9 +135,16 @@ func (w *world) delays(part string) func(kind string) time.Duration {
 		if rngs[kind] == nil {
 			rngs[kind] = w.rng("delays of " + part + ", " + kind)
 		}
-		return delay(rngs[kind])
+		d := delay(rngs[kind])
+		if w.isCalm() {
+			d = min(d, delayMost)
+		}
+		return d
 	}
 }
+
+// delayMost is the longest that messages are under way where nothing goes wrong.
+const delayMost = 5100 * time.Microsecond
 
 func delay(rng *rand.Rand) time.Duration {
 	d := time.Duration(100_000 + rng.Int64N(5_000_000)) // 0.1 to 5 ms
@@ -242,8 +254,11 @@ func (w *world) run() string {
 	return w.violation
 }
 
-// follow begins to check the log.
+// follow starts the brokers, and begins to check the log.
 func (w *world) follow() {
+	if err := w.brokers.listen(w.broke); err != nil {
+		panic(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Go(func() { _ = w.log.Follow(ctx, w.checker) })
@@ -258,6 +273,8 @@ func (w *world) stop() {
 		r.shutdown()
 	}
 	w.unfollow()
+	w.broke.kill(false)
+	w.serving.Wait()
 	pause(2 * appendDeadline) // claims that were under way give up
 	w.log.Close()
 }
