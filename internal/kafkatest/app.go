@@ -24,6 +24,7 @@ type AppOptions struct {
 	Protocol  string            // streams (default), classic
 	Commit    time.Duration     // commit interval, default 500 ms
 	Close     string            // default, leave, remain: the membership when it is stopped
+	Uncaught  string            // end (default), replace: what an uncaught exception of a stream thread does to the instance
 	Config    map[string]string // further settings of the application
 	Args      []string          // further arguments of the program
 }
@@ -92,6 +93,7 @@ func (o AppOptions) withDefaults(tb testing.TB) AppOptions {
 	def(&o.Guarantee, "at_least_once")
 	def(&o.Protocol, "streams")
 	def(&o.Close, "default")
+	def(&o.Uncaught, "end")
 	if o.State == "" {
 		o.State = filepath.Join(tb.TempDir(), "state")
 	}
@@ -106,7 +108,7 @@ func (o AppOptions) withDefaults(tb testing.TB) AppOptions {
 func (o AppOptions) args() []string {
 	args := []string{
 		"bootstrap=" + o.Bootstrap, "id=" + o.Group, "name=" + o.Name, "topology=" + o.Topology, "in=" + o.In, "out=" + o.Out,
-		"guarantee=" + o.Guarantee, "protocol=" + o.Protocol, "close=" + o.Close, "threads=" + strconv.Itoa(o.Threads),
+		"guarantee=" + o.Guarantee, "protocol=" + o.Protocol, "close=" + o.Close, "uncaught=" + o.Uncaught, "threads=" + strconv.Itoa(o.Threads),
 		"commit=" + strconv.FormatInt(o.Commit.Milliseconds(), 10), "state=" + o.State,
 	}
 	for k, v := range o.Config {
@@ -130,12 +132,8 @@ func (a *App) Output() string { return a.proc.output() }
 // Events are the rests of the lines "<milliseconds> group/name KIND rest" of the instance, in order.
 func (a *App) Events(kind string) []string {
 	var all []string
-	prefix := a.opts.key() + " " + kind
-	for line := range strings.Lines(a.proc.output()[a.began:]) {
-		_, event, _ := strings.Cut(strings.TrimRight(line, "\n"), " ")
-		if rest, ok := strings.CutPrefix(event, prefix); ok && (rest == "" || rest[0] == ' ') {
-			all = append(all, strings.TrimPrefix(rest, " "))
-		}
+	for _, e := range a.proc.eventsOf(a.opts.key(), kind, a.began) {
+		all = append(all, e.rest)
 	}
 	return all
 }
@@ -143,8 +141,8 @@ func (a *App) Events(kind string) []string {
 func (o AppOptions) key() string { return o.Group + "/" + o.Name }
 
 func (a *App) last(kind string) string {
-	if all := a.Events(kind); len(all) > 0 {
-		return all[len(all)-1]
+	if all := a.proc.eventsOf(a.opts.key(), kind, a.began); len(all) > 0 {
+		return all[len(all)-1].rest
 	}
 	return ""
 }

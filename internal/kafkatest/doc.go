@@ -29,7 +29,9 @@
 //	tools.go      Kafka's command line tools; toolsession.go: many calls in one JVM
 //	app.go        the Streams applications of tests/jvm
 //	host.go       many instances of them in one JVM
+//	events.go     what they tell of themselves
 //	keeper.go     streamkeeper as a process; older.go: of a former commit
+//	disk_linux.go small file systems that get full; disk_other.go
 //	topics.go     topics and committed offsets through the admin client
 //	jaeger.go     Jaeger, to look at traces
 //	load.go       numbered records in, and what came out of the application

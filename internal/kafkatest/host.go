@@ -97,6 +97,18 @@ func (a *App) Restored() (records int) {
 	return records
 }
 
+// Kill is SIGKILL for the host with all its instances, and waits for the end.
+func (h *AppHost) Kill() { h.proc.kill() }
+
+// Running says whether the process exists.
+func (h *AppHost) Running() bool { return h.proc.running() }
+
+// OutputSince is what the JVM has printed from a place on, in bytes, and the place where that ends.
+func (h *AppHost) OutputSince(from int) (text string, to int) {
+	b := h.proc.outputFrom(from)
+	return string(b), from + len(b)
+}
+
 // Output is everything that the JVM has printed: events of all instances, warnings, stack traces.
 func (h *AppHost) Output() string { return h.proc.output() }
 

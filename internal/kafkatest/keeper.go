@@ -29,6 +29,7 @@ type Keeper struct {
 	tb      testing.TB
 	name    string
 	argv    []string
+	bin     int    // where in argv the binary is: after the command that starts it in its own place
 	dir     string // working directory
 	dataDir string
 	env     []string // added to the test's own environment
@@ -102,7 +103,7 @@ func NewFaultyStreamkeeper(tb testing.TB, env []string, args ...string) *Keeper 
 func NewStreamkeeperIn(tb testing.TB, command []string, args ...string) *Keeper {
 	tb.Helper()
 	k := newKeeper(tb, keeperBinary, args)
-	k.argv = append(slices.Clone(command), k.argv...)
+	k.argv, k.bin = append(slices.Clone(command), k.argv...), len(command)
 	return k
 }
 

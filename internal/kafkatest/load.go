@@ -175,6 +175,9 @@ type Sink struct {
 	mu  sync.Mutex
 	all []Seen
 	err error
+	// Of the first counted records of all: how often each number came.
+	counted int
+	times   []int
 }
 
 // Watch starts reading.
@@ -341,25 +344,59 @@ func (s *Sink) miscounted(want map[string]uint64) (wrong []string, err error) {
 	return wrong, nil
 }
 
+// Missing are the numbers below n that have not come out yet; there may be more that have. It fails the test where something is no number.
+func (s *Sink) Missing(n int) (missing []int) {
+	s.tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.count(); err != nil {
+		s.tb.Fatal(err)
+	}
+	for seq := range n {
+		if seq >= len(s.times) || s.times[seq] == 0 {
+			missing = append(missing, seq)
+		}
+	}
+	return missing
+}
+
+// numberMax bounds the numbers of a Load: an hour of a thousand a second.
+const numberMax = 3_600_000
+
+// count takes the records that have come since the last call.
+func (s *Sink) count() error {
+	if s.err != nil {
+		return s.err
+	}
+	for ; s.counted < len(s.all); s.counted++ {
+		r := s.all[s.counted]
+		seq, err := strconv.Atoi(string(r.Value))
+		if err != nil || seq < 0 || seq > numberMax {
+			return fmt.Errorf("%s-%d@%d has a value that was not written: %q", s.topic, r.Partition, r.Offset, r.Value)
+		}
+		for len(s.times) <= seq {
+			s.times = append(s.times, 0)
+		}
+		s.times[seq]++
+	}
+	return nil
+}
+
 func (s *Sink) compare(n int) (missing []int, duplicates int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil {
-		return nil, 0, s.err
+	if err := s.count(); err != nil {
+		return nil, 0, err
 	}
-	times := make([]int, n)
-	for _, r := range s.all {
-		seq, err := strconv.Atoi(string(r.Value))
-		if err != nil || seq < 0 || seq >= n {
-			return nil, 0, fmt.Errorf("%s-%d@%d has a value that was not written, only 0 to %d were: %q", s.topic, r.Partition, r.Offset, n-1, r.Value)
-		}
-		times[seq]++
+	if len(s.times) > n {
+		return nil, 0, fmt.Errorf("%d came out of %s, only 0 to %d were written", len(s.times)-1, s.topic, n-1)
 	}
-	for seq, n := range times {
-		if n == 0 {
+	for seq := range n {
+		if seq >= len(s.times) || s.times[seq] == 0 {
 			missing = append(missing, seq)
+		} else {
+			duplicates += s.times[seq] - 1
 		}
-		duplicates += max(0, n-1)
 	}
 	return missing, duplicates, nil
 }

@@ -103,4 +103,4 @@ func (k *Keeper) SkewClock(d time.Duration) {
 }
 
 // Use has the keeper run another binary from the next start on.
-func (k *Keeper) Use(bin string) { k.argv[0] = bin }
+func (k *Keeper) Use(bin string) { k.argv[k.bin] = bin }

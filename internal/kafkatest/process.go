@@ -32,6 +32,7 @@ type process struct {
 	done    chan struct{}
 	mu      sync.Mutex
 	waitErr error
+	events  events // of applications
 }
 
 // startProcess runs argv with env added to the test's own environment. dir is its working directory, outFile where

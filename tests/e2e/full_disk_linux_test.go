@@ -1,53 +1,27 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"streamkeeper/internal/kafkatest"
 )
 
-// smallDisk is a file system of its own, of memory, for the length of the test. It needs root.
+// smallDisk is a file system of its own for the length of the test. It needs root.
 func smallDisk(t *testing.T, megabytes int) string {
 	t.Helper()
-	dir := t.TempDir()
-	switch err := syscall.Mount("streamkeeper-test", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", megabytes)); {
-	case errors.Is(err, syscall.EPERM) && !kafkatest.InCI():
+	dir, ok := kafkatest.SmallDisk(t, megabytes)
+	if !ok && kafkatest.InCI() {
+		t.Fatal("only root can mount a small file system")
+	}
+	if !ok {
 		t.Skip("skipped: only root can mount a small file system; the package projection tests a full disk without one")
-	case err != nil:
-		t.Fatalf("mount a small file system: %v", err)
 	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Errorf("unmount %s: %v", dir, err)
-		}
-	})
 	return dir
-}
-
-// fillDisk leaves no byte free, until the file is removed.
-func fillDisk(t *testing.T, dir, name string) (file string) {
-	t.Helper()
-	file = filepath.Join(dir, name)
-	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for size := 1 << 20; size > 0; {
-		if _, err := f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
-			size /= 2
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return file
 }
 
 // TestFullDisk: the disk of one of two replicas is full. It serves its groups from memory, answers nothing wrong and says that it is not
@@ -98,7 +72,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	goesOn()
 
-	filler := fillDisk(t, disk, "filler")
+	filler := kafkatest.FillDisk(t, disk, "filler")
 	fillMemtables(t, r, group)
 	says("the disk is full")
 	goesOn()
@@ -112,7 +86,7 @@ func TestFullDisk(t *testing.T) {
 	cramped.WaitReady()
 	goesOn()
 
-	fillDisk(t, disk, "filler")
+	kafkatest.FillDisk(t, disk, "filler")
 	for i := 0; cramped.Running() && strings.Count(cramped.Output(), "the disk is full") < 2; i++ { // a memtable may be nearly empty after the last flush
 		fillMemtables(t, r, fmt.Sprintf("%s-again-%d", group, i))
 	}

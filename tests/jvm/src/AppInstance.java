@@ -36,6 +36,7 @@ import org.apache.kafka.streams.state.ReadOnlyKeyValueStore;
  *   threads     1            guarantee   at_least_once       protocol  streams
  *   state       state directory                              commit    commit interval in ms
  *   slow        0: how many ms each record takes             close     default, leave or remain: the membership at the end
+ *   uncaught    end or replace: what an exception that nothing catches does to the thread, and with it to the instance
  *   config.KEY  any further setting
  * </pre>
  *
@@ -111,7 +112,8 @@ final class AppInstance {
         });
         streams.setUncaughtExceptionHandler(e -> {
             for (Throwable t = e; t != null; t = t.getCause()) say("UNCAUGHT " + t);
-            return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
+            return args.getOrDefault("uncaught", "end").equals("replace")
+                ? StreamThreadExceptionResponse.REPLACE_THREAD : StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
         });
         streams.setGlobalStateRestoreListener(new Restored());
         streams.start();

@@ -6,6 +6,7 @@ import java.util.concurrent.atomic.AtomicLong;
 
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.kstream.Branched;
@@ -17,7 +18,9 @@ import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Named;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.StreamJoined;
+import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 
 /**
@@ -32,6 +35,9 @@ import org.apache.kafka.streams.state.Stores;
  *   counted    the same with Tag
  *   join       in, re-keyed by value (a repartition topic), joined with in2 within five minutes (two window stores and their
  *              changelogs), both values to out
+ *   kept       in, its last value for each key kept (a store and its changelog), to out, unchanged: each record goes in once and comes out
+ *              at least once whatever happens, which is not so of counts
+ *   kept2      the same behind a repartition topic: two subtopologies
  *   global     in, joined by value with the global table of in2, both values to out
  *   wide       in, re-keyed by value and dealt out by it to parts-1 repartition topics, each counted in a store with a changelog of its
  *              own, all to out: so many subtopologies
@@ -72,6 +78,8 @@ final class Topologies {
             case "filter" -> source("in").filter((k, v) -> v != null).mapValues(v -> v).to(need("out"), strings());
             case "count" -> counts().to(need("out"), Produced.with(Serdes.String(), Serdes.Long()));
             case "counted" -> tagged(counts(), Serdes.Long());
+            case "kept" -> kept(source("in"));
+            case "kept2" -> kept(source("in").repartition(Repartitioned.with(Serdes.String(), Serdes.String()).withName("dealt")));
             case "join" -> tagged(source("in").selectKey((k, v) -> v)
                 .join(source("in2"), (l, r) -> l + "+" + r, JoinWindows.ofTimeDifferenceWithNoGrace(WINDOW),
                     StreamJoined.with(Serdes.String(), Serdes.String(), Serdes.String()).withName("pair").withStoreName("pairs")),
@@ -82,7 +90,7 @@ final class Topologies {
             }
             case "wide" -> wide(Integer.parseInt(need("parts")) - 1);
             default -> throw new IllegalArgumentException("unknown topology " + kind + ", there are "
-                + List.of("stateless", "copy2", "filter", "count", "counted", "join", "global", "wide"));
+                + List.of("stateless", "copy2", "filter", "count", "counted", "kept", "kept2", "join", "global", "wide"));
         }
         return b.build();
     }
@@ -97,6 +105,11 @@ final class Topologies {
             .groupByKey(Grouped.with("by-value", Serdes.String(), Serdes.String()))
             .count(Materialized.as("counts"))
             .toStream();
+    }
+
+    private void kept(KStream<String, String> stream) {
+        tagged(stream.toTable(Named.as("last"), Materialized.<String, String, KeyValueStore<Bytes, byte[]>>as("last")
+            .withKeySerde(Serdes.String()).withValueSerde(Serdes.String())).toStream(), Serdes.String());
     }
 
     private void wide(int counters) {
