@@ -22,4 +22,5 @@
 //	tasks.go     no task has two owners
 //	log.go       the record log as the cluster has it
 //	log_check.go what was acknowledged stands there, and counts
+//	log_tasks.go an active task is one member's at a time
 package history

@@ -212,6 +212,26 @@ func (l *logOf) member(epoch int32) *logOf {
 	return l
 }
 
+// given has a member's current assignment be one active task, and tasks that it still has to give back; none of them: it is gone.
+func (l *logOf) given(member string, active []int32, revoked ...int32) *logOf {
+	l.add(eventlog.Encode(assignmentOf(member, active, revoked)), l.pid, l.epoch)
+	return l
+}
+
+func assignmentOf(member string, active, revoked []int32) eventlog.Record {
+	rec := eventlog.Record{Key: eventlog.Key{Type: eventlog.TypeCurrentMemberAssignment, Group: "g", Member: member}}
+	tasks := func(partitions []int32) []eventlog.TaskIDs {
+		if len(partitions) == 0 {
+			return nil
+		}
+		return []eventlog.TaskIDs{{SubtopologyID: "0", Partitions: partitions, Epochs: make([]int32, len(partitions))}}
+	}
+	if len(active)+len(revoked) > 0 {
+		rec.Value = &eventlog.CurrentMemberAssignment{MemberEpoch: 1, State: eventlog.MemberStable, Active: tasks(active), ActivePendingRevocation: tasks(revoked)}
+	}
+	return rec
+}
+
 func (l *logOf) log() Log { return Log{0: l.entries} }
 
 func TestCheckLogFindsWhatIsNotThere(t *testing.T) {
@@ -236,6 +256,10 @@ func TestCheckLogFindsWhatIsNotThere(t *testing.T) {
 		{name: "acknowledged by another node", log: new(logOf).claim(1, 9, 0).commit(5), ops: []Op{at(1, 2, by(2, commit(5)))}, want: []string{RuleAnswerer}},
 		{name: "a member's epoch", log: new(logOf).claim(1, 9, 0).member(3), ops: []Op{at(1, 2, beat("a", 0, 3))}},
 		{name: "a member's epoch that is not there", log: new(logOf).claim(1, 9, 0).member(3), ops: []Op{at(1, 2, beat("a", 0, 4))}, want: []string{RuleInLog}},
+		{name: "a task is given back, and given to another", log: new(logOf).claim(1, 9, 0).given("a", []int32{0, 1}).given("a", []int32{0}, 1).given("a", []int32{0}).given("b", []int32{1})},
+		{name: "a task is given to another when its member has gone", log: new(logOf).claim(1, 9, 0).given("a", []int32{0, 1}).given("a", nil).given("b", []int32{0, 1})},
+		{name: "a task is given to two", log: new(logOf).claim(1, 9, 0).given("a", []int32{0, 1}).given("b", []int32{1}), want: []string{RuleOneOwner}},
+		{name: "a task is given on before it is given back", log: new(logOf).claim(1, 9, 0).given("a", []int32{0, 1}).given("a", []int32{0}, 1).given("b", []int32{1}), want: []string{RuleOneOwner}},
 		{name: "before any claim", log: new(logOf).commit(5), void: 1, want: []string{RuleLog}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -15,6 +15,7 @@ func (h History) CheckLog(l Log) (Judged, []Violation) {
 	r := &report{all: bad}
 	h.checkCommitsInLog(r, j)
 	h.checkEpochsInLog(r, j)
+	checkTasksInLog(r, j)
 	return j, r.all
 }
 

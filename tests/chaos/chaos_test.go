@@ -25,7 +25,7 @@ const (
 	fixedSeed = 7
 	// shortBlows is the number of blows of a short run, for each of two seeds.
 	shortBlows = 2
-	groupsMin  = 6
+	groups     = 6
 )
 
 // calmMax is how long it may take after a blow until all groups work again. A replica that was cut off or paused for less than a session can find its
@@ -43,7 +43,12 @@ func TestChaos(t *testing.T) {
 	} else if *forFlag > 0 {
 		seeds = []uint64{random}
 	}
-	w := newWorld(t, groupsMin)
+	long := *forFlag > 0 || *seedFlag != 0
+	c := cast{groups: groups, apps: 1, stages: 1}
+	if long {
+		c = cast{groups: groups, apps: 2, stages: 2, clocks: true}
+	}
+	w := newWorld(t, c)
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	for _, m := range w.members {
@@ -63,7 +68,9 @@ func TestChaos(t *testing.T) {
 	}
 	stop()
 	running.Wait()
-	w.judge()
+	for _, wrong := range w.judge() {
+		t.Error(wrong)
+	}
 }
 
 // deck deals the faults in a shuffled order, each once before any comes again, so that a run of some length meets all of them.
@@ -99,13 +106,16 @@ func (w *world) blow(d *deck) {
 		last := time.Duration(1+own.IntN(12)) * time.Second
 		gap := time.Duration(own.IntN(2000)) * time.Millisecond
 		place := "brokers"
-		if !f.brokers {
+		switch {
+		case f.apps:
+			place = "applications"
+		case !f.brokers:
 			for used[fmt.Sprint("replica ", target)] { // each can have one fault at a time
 				target = (target + 1) % replicas
 			}
 			place = fmt.Sprint("replica ", target)
 		}
-		if w.net == nil && !f.netless {
+		if w.net == nil && !f.netless || f.apps && len(w.stages) == 0 || f.can != nil && !f.can(w) {
 			continue
 		}
 		if used[place] { // two of three brokers are needed: this fault is for the next blow
@@ -113,6 +123,9 @@ func (w *world) blow(d *deck) {
 			break
 		}
 		used[place] = true
+		if !f.apps && !f.brokers {
+			w.busy[target] = true
+		}
 		w.logf("%s, %s, for %v", f.name, place, last)
 		mend, about := f.begin(w, target, own)
 		if about != "" {
@@ -130,15 +143,20 @@ func (w *world) blow(d *deck) {
 		time.Sleep(m.at - w.now()) // for as long as the fault is to last
 		m.mend()
 	}
+	clear(w.busy[:])
 	w.calm(strings.Join(what, ", "))
 }
 
 // calm waits until all replicas are ready, and each group has its members, who have all its tasks, and commits.
 func (w *world) calm(after string) {
-	begun := w.now()
+	begun, sent := w.now(), w.sent()
 	for {
 		why := w.troubled(begun)
 		if why == "" {
+			why = w.appsTroubled(sent)
+		}
+		if why == "" {
+			w.judgeAppLogs()
 			w.logf("calm %.1fs after: %s", (w.now() - begun).Seconds(), after)
 			return
 		}

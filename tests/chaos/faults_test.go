@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -19,6 +20,10 @@ type fault struct {
 	netless bool
 	// brokers: it happens to the brokers, not to a replica.
 	brokers bool
+	// apps: it happens to the applications.
+	apps bool
+	// can says whether it can happen in this world; nil: always.
+	can func(w *world) bool
 	// begin does it to one replica, or to what the drawn number says, and returns what mends it.
 	begin func(w *world, target int, draw *rand.Rand) (mend func(), about string)
 }
@@ -38,7 +43,9 @@ func drawWay(draw *rand.Rand) direction { return direction(draw.IntN(3)) }
 func ourPorts() string { return fmt.Sprintf("%d:%d", listenPort, listenPort+1+brokers) }
 
 // faults are all that can go wrong. A seed picks from them.
-var faults = []fault{
+var faults = slices.Concat(replicaFaults, brokerFaults, appFaults)
+
+var replicaFaults = []fault{
 	{name: "replica killed", netless: true, begin: func(w *world, target int, draw *rand.Rand) (func(), string) {
 		w.keepers[target].Kill()
 		about := ""
@@ -93,6 +100,32 @@ var faults = []fault{
 		part := 0.05 + 0.3*draw.Float64()
 		return lose(part), fmt.Sprintf("%.0f%%", 100*part)
 	}),
+	{name: "replica's clock is wrong", netless: true, can: func(w *world) bool { return w.clocks }, begin: func(w *world, target int, draw *rand.Rand) (func(), string) {
+		by := []time.Duration{clockSkew, -clockSkew}[draw.IntN(2)]
+		w.skewed = true
+		w.keepers[target].SkewClock(by)
+		return func() { w.keepers[target].SkewClock(0) }, "by " + by.String()
+	}},
+	{name: "replica's disk is full", netless: true, can: func(w *world) bool { return len(w.disks) == replicas }, begin: func(w *world, target int, _ *rand.Rand) (func(), string) {
+		file := kafkatest.FillDisk(w.t, w.disks[target], "filler")
+		w.full++
+		return func() {
+			w.full--
+			if err := os.Remove(file); err != nil {
+				w.t.Error(err)
+			}
+		}, ""
+	}},
+	// Not while a disk is full: the restarts take a while, and after 30 s a replica with a full disk ends, as it should.
+	{name: "replica cut from the cluster while the others are restarted", can: func(w *world) bool { return w.full == 0 }, begin: func(w *world, target int, draw *rand.Rand) (func(), string) {
+		way := drawWay(draw)
+		w.net.apply(target, cutFrom(w.brokerPorts(everyBroker()...), way, "DROP")...)
+		w.roll(target)
+		return func() { w.net.heal(target) }, way.String()
+	}},
+}
+
+var brokerFaults = []fault{
 	{name: "broker killed", netless: true, brokers: true, begin: func(w *world, _ int, draw *rand.Rand) (func(), string) {
 		b := 1 + draw.IntN(brokers)
 		w.cluster.Kill(b)
@@ -114,7 +147,27 @@ var faults = []fault{
 	}},
 }
 
-const adminMax = 20 * time.Second
+const (
+	adminMax = 20 * time.Second
+	// clockSkew is the most by which a clock is wrong, each way.
+	clockSkew = 10 * time.Minute
+	// rollWait is how long a roll waits for one replica to be ready: it may not become so while others are cut off.
+	rollWait = 5 * time.Second
+)
+
+// roll restarts one replica after the other, but for one, and those with which something else is going wrong.
+func (w *world) roll(except int) {
+	for i, k := range w.keepers {
+		if i == except || w.busy[i] {
+			continue
+		}
+		k.Stop()
+		k.Start()
+		for begun := w.now(); k.Ready() != nil && w.now()-begun < rollWait; {
+			time.Sleep(100 * time.Millisecond) // between looks
+		}
+	}
+}
 
 // groupCoordinator is the broker that coordinates the ownership group; 1 where nobody says.
 func (w *world) groupCoordinator() int {

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -15,7 +16,8 @@ import (
 )
 
 // judge looks for what can't be, when everything has stopped.
-func (w *world) judge() {
+func (w *world) judge() (wrong []string) {
+	w.finishApps()
 	for _, k := range w.keepers {
 		k.Stop()
 	}
@@ -28,7 +30,10 @@ func (w *world) judge() {
 	h := w.rec.History()
 	j, bad := h.CheckLog(log)
 	for _, v := range append(h.Check(history.Options{}), bad...) {
-		w.t.Error(v)
+		wrong = append(wrong, v.String())
+	}
+	for _, a := range w.apps {
+		wrong = append(wrong, w.judgeApp(a, j)...)
 	}
 	outcomes, tenures := map[history.Outcome]int{}, 0
 	for _, o := range h.Ops {
@@ -43,24 +48,23 @@ func (w *world) judge() {
 	}
 	w.t.Logf("%d requests %v, %d claims, %d void records, %d times a member had been expired", len(h.Ops), outcomes, tenures, len(j.Void()), rejoins)
 	for i, k := range w.keepers {
-		w.compare(i, k.DataDir(), j)
+		wrong = append(wrong, w.compare(i, k.DataDir(), j)...)
 	}
+	return wrong
 }
 
 // compare holds the projection of a replica that has stopped against the log.
-func (w *world) compare(i int, dataDir string, j history.Judged) {
+func (w *world) compare(i int, dataDir string, j history.Judged) (wrong []string) {
 	dir := projection.Config{Dir: dataDir + "/projection"}
 	held, err := projection.Look(dir)
 	if err != nil {
-		w.t.Errorf("replica %d: %v", i, err)
-		return
+		return []string{fmt.Sprintf("replica %d: %v", i, err)}
 	}
 	dir.Identity = eventlog.Identity{Topic: held.Topic, TopicID: held.TopicID, Partitions: held.Partitions}
 	dir.DeleteRetention = 24 * time.Hour
 	store, err := projection.Open(dir)
 	if err != nil {
-		w.t.Errorf("replica %d: %v", i, err)
-		return
+		return []string{fmt.Sprintf("replica %d: %v", i, err)}
 	}
 	defer store.Close()
 	for p := range int32(logPartitions) {
@@ -76,7 +80,7 @@ func (w *world) compare(i int, dataDir string, j history.Judged) {
 			}
 		}
 		got := map[eventlog.Key]string{}
-		for _, group := range groupsOf(w.members) {
+		for _, group := range w.groups() {
 			if eventlog.Partition(group, logPartitions) != p {
 				continue
 			}
@@ -85,7 +89,7 @@ func (w *world) compare(i int, dataDir string, j history.Judged) {
 				err = store.Offsets(p, group, func(s projection.Stored) bool { records = append(records, s); return true })
 			}
 			if err != nil {
-				w.t.Errorf("replica %d, %s: %v", i, group, err)
+				wrong = append(wrong, fmt.Sprintf("replica %d, %s: %v", i, group, err))
 			}
 			for _, s := range records {
 				got[s.Record.Key] = bytesOf(s.Record)
@@ -103,10 +107,11 @@ func (w *world) compare(i int, dataDir string, j history.Judged) {
 		}
 		for _, k := range slices.SortedFunc(maps.Keys(keys), func(a, b eventlog.Key) int { return int(a.Type) - int(b.Type) }) {
 			if got[k] != want[k] {
-				w.t.Errorf("replica %d, partition %d, %+v: it has %q, the log up to %d says %q", i, p, k, got[k], applied, want[k])
+				wrong = append(wrong, fmt.Sprintf("replica %d, partition %d, %+v: it has %q, the log up to %d says %q", i, p, k, got[k], applied, want[k]))
 			}
 		}
 	}
+	return wrong
 }
 
 func bytesOf(r eventlog.Record) string { return string(eventlog.Encode(r).Value) }

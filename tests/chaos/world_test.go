@@ -3,6 +3,7 @@ package chaos
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,8 @@ const (
 	logTopic      = "__chaos_log"
 	// ownershipSession is the default: what the bounds are made of.
 	ownershipSession = 6 * time.Second
+	// diskMB is more than a projection of a run takes.
+	diskMB = 256
 )
 
 // world is what a run happens in.
@@ -35,10 +38,28 @@ type world struct {
 	keepers [replicas]*kafkatest.Keeper
 	rec     *history.Recorder
 	members []*member
+	stages  []*stage
+	apps    []*application
+	// disks are small file systems that hold the data directories; none where they can't be mounted.
+	disks []string
+	// full is the number of disks that are full.
+	full int
+	// busy says which replicas something is going wrong with.
+	busy [replicas]bool
+	// skewed says that a clock was wrong in this run, clocks that one may be.
+	skewed, clocks bool
 }
 
-func newWorld(t *testing.T, groups int) *world {
-	w := &world{t: t, start: time.Now()}
+// cast says who plays in a world.
+type cast struct {
+	groups int // of two Go members each
+	apps   int // real applications
+	stages int // JVMs for them
+	clocks bool
+}
+
+func newWorld(t *testing.T, c cast) *world {
+	w := &world{t: t, start: time.Now(), clocks: c.clocks}
 	w.rec = history.NewRecorder(w.now)
 	o := kafkatest.Options{Version: kafkatest.V44, Brokers: brokers, Properties: map[string]string{
 		"auto.leader.rebalance.enable": "false", // leaders move when the test says so
@@ -52,12 +73,21 @@ func newWorld(t *testing.T, groups int) *world {
 	}
 	w.cluster = kafkatest.Start(t, o)
 	kafkatest.CreateTopics(t, w.cluster.Bootstrap(), inPartitions, inTopic)
+	for range w.keepers {
+		if disk, ok := kafkatest.SmallDisk(t, diskMB); ok {
+			w.disks = append(w.disks, disk)
+		}
+	}
 	for i := range w.keepers {
 		args := []string{"serve", "--bootstrap-servers", w.cluster.Bootstrap(), "--log-topic", logTopic, "--log-partitions", fmt.Sprint(logPartitions),
 			"--node-id", fmt.Sprint(firstNode + int32(i)), "--ownership-session-timeout", ownershipSession.String(), "--shutdown-timeout", "10s",
 			"--set", "group.streams.initial.rebalance.delay.ms=0", "--set", "group.streams.min.session.timeout.ms=6000",
 			"--set", "group.streams.session.timeout.ms=12000", "--set", "group.streams.min.heartbeat.interval.ms=200",
-			"--set", "group.streams.heartbeat.interval.ms=500"}
+			"--set", "group.streams.heartbeat.interval.ms=500",
+			"--set", "group.streams.num.standby.replicas=1"}
+		if len(w.disks) == replicas {
+			args = append(args, "--data-dir", filepath.Join(w.disks[i], "data"))
+		}
 		if w.net == nil {
 			w.keepers[i] = kafkatest.NewStreamkeeper(t, args...)
 		} else {
@@ -65,12 +95,17 @@ func newWorld(t *testing.T, groups int) *world {
 			w.keepers[i] = kafkatest.NewStreamkeeperIn(t, w.net.enter(i), append(args, "--listen", at(listenPort), "--admin-listen", at(listenPort-1),
 				"--broker-port-base", fmt.Sprint(listenPort+1))...)
 		}
+		if c.clocks {
+			w.keepers[i].SkewClock(0)
+		}
 		w.keepers[i].Start()
 	}
 	for _, k := range w.keepers {
 		k.WaitReady()
 	}
-	for g := range groups {
+	w.keepLog()
+	w.startApps(c.apps, c.stages)
+	for g := range c.groups {
 		for m := range 2 {
 			w.members = append(w.members, w.newMember(fmt.Sprintf("group-%d", g), fmt.Sprintf("m%d", m)))
 		}

@@ -1,0 +1,154 @@
+package chaos
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/internal/history"
+	"streamkeeper/internal/kafkatest"
+)
+
+// clockSlack is what the times of two processes on one machine, and the moment at which a record is stamped, may differ by.
+const clockSlack = time.Second
+
+// judgeApp looks for what can't be in what an application has written, and in what it has committed.
+//
+// A task has one owner, and a new owner begins when the former has given it back, or was removed from the group: an instance that hears nothing
+// from its coordinator for longer than its session works on until it is told, as before Kafka. So two tenures of a task may overlap where the log
+// has the removal of the former's member between their beginnings, and only there.
+func (w *world) judgeApp(a *application, j history.Judged) (wrong []string) {
+	seen := a.sink.Seen()
+	removed := removals(a.group, j)
+	tenures := tenuresOf(seen)
+	excused := 0
+	for _, b := range kafkatest.CheckTenures(seen) {
+		former, next := tenures[b.Late.Tenure], tenures[b.After.Tenure]
+		if b.What != kafkatest.OutOfOrder && w.wasRemoved(removed[b.Late.Thread+"-consumer"], former.from, next.from) {
+			excused++
+			continue
+		}
+		wrong = append(wrong, fmt.Sprintf("%s: %v; removals of its member: %v", a.group, b, removed[b.Late.Thread+"-consumer"]))
+	}
+	n := 0
+	for _, times := range removed {
+		n += len(times)
+	}
+	w.t.Logf("%s: %d records out in %d tenures, members were removed %d times, %d tenures overlap because of it", a.group, len(seen), len(tenures), n, excused)
+	return append(wrong, wentBack(a.group, j)...)
+}
+
+// span is the time between the first and the last record of a tenure.
+type span struct{ from, to time.Time }
+
+func tenuresOf(seen []kafkatest.Seen) map[string]span {
+	all := map[string]span{}
+	for _, s := range seen {
+		at := time.UnixMicro(s.At)
+		t, ok := all[s.Tenure]
+		if !ok {
+			t = span{at, at}
+		}
+		if at.Before(t.from) {
+			t.from = at
+		}
+		if at.After(t.to) {
+			t.to = at
+		}
+		all[s.Tenure] = t
+	}
+	return all
+}
+
+// removals are the times at which members of a group were removed, by their client ids, as the log has them.
+func removals(group string, j history.Judged) map[string][]time.Time {
+	all := map[string][]time.Time{}
+	for _, p := range slices.Sorted(maps.Keys(j.Records)) {
+		client := map[string]string{}
+		for _, s := range j.Records[p] {
+			if s.Void || s.Record.Key.Type != eventlog.TypeMember || s.Record.Key.Group != group {
+				continue
+			}
+			if m, ok := s.Record.Value.(*eventlog.Member); ok {
+				client[s.Record.Key.Member] = m.ClientID
+				continue
+			}
+			id := client[s.Record.Key.Member]
+			all[id] = append(all[id], time.UnixMilli(s.Timestamp))
+		}
+	}
+	return all
+}
+
+// wasRemoved says whether one of the times lies between two others. Times in the log are those of a replica, whose clock the test may have set wrong.
+func (w *world) wasRemoved(times []time.Time, from, to time.Time) bool {
+	wrong := []time.Duration{0}
+	if w.skewed {
+		wrong = append(wrong, clockSkew, -clockSkew)
+	}
+	return slices.ContainsFunc(times, func(at time.Time) bool {
+		return slices.ContainsFunc(wrong, func(by time.Duration) bool {
+			at := at.Add(-by)
+			return !at.Before(from.Add(-clockSlack)) && !at.After(to.Add(clockSlack))
+		})
+	})
+}
+
+// wentBack: whoever gets a task begins at what is committed for it, so commits of a partition never go back.
+func wentBack(group string, j history.Judged) (wrong []string) {
+	for _, p := range slices.Sorted(maps.Keys(j.Records)) {
+		last := map[eventlog.Key]history.Stood{}
+		for _, s := range j.Records[p] {
+			if s.Void || s.Record.Key.Type != eventlog.TypeOffsetCommit || s.Record.Key.Group != group {
+				continue
+			}
+			before, ok := last[s.Record.Key]
+			last[s.Record.Key] = s
+			if !ok {
+				continue
+			}
+			now, is := s.Record.Value.(*eventlog.OffsetCommit)
+			if !is {
+				wrong = append(wrong, fmt.Sprintf("%s: a committed offset was removed: %v; before it: %v", group, s, before))
+			} else if was, is := before.Record.Value.(*eventlog.OffsetCommit); is && now.Offset < was.Offset {
+				wrong = append(wrong, fmt.Sprintf("%s: a committed offset went back: %v; before it: %v", group, s, before))
+			}
+		}
+	}
+	return wrong
+}
+
+// logLine is a line of the applications' log, as tools-log4j2.properties has it: level, message, logger.
+var logLine = regexp.MustCompile(`(?m)^\[[^\]]+\] ([A-Z]+) (.*) \(([\w.$]+)\)$`)
+
+// allowed are the errors that Kafka's client may log, and exceptions that may end one of its threads, with the reason. None is ours.
+var allowed = []struct{ text, why string }{}
+
+// judgeAppLogs fails the test when an application has logged an error, or lost a thread, that nothing explains.
+func (w *world) judgeAppLogs() {
+	for _, s := range w.stages {
+		w.judgeAppLog(s)
+	}
+}
+
+func (w *world) judgeAppLog(s *stage) {
+	text, to := s.host.OutputSince(s.told)
+	if end := strings.LastIndexByte(text, '\n'); end >= 0 { // what is not a whole line yet is for the next look
+		text, to = text[:end+1], to-(len(text)-end-1)
+	}
+	s.told = to
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		m := logLine.FindStringSubmatch(line)
+		if (m == nil || m[1] == "WARN") && !strings.Contains(line, " UNCAUGHT ") {
+			continue
+		}
+		if !slices.ContainsFunc(allowed, func(a struct{ text, why string }) bool { return strings.Contains(line, a.text) }) {
+			w.t.Errorf("JVM %s says: %s", s.name, line)
+		}
+	}
+}
