@@ -41,8 +41,11 @@ func (t Type) shape() keyShape {
 	return shapeUnknown
 }
 
+// Known says that records of the type can be read.
+func (t Type) Known() bool { return t.shape() != shapeUnknown }
+
 // DecodeKey reads a record's key. The error wraps ErrUnknownType for a type that is not ours (types of other kinds of
-// groups among them), and ErrCorrupt for anything else that is wrong. Key does not alias b.
+// groups among them), whose key has nothing but its type then, and ErrCorrupt for anything else that is wrong. Key does not alias b.
 func DecodeKey(b []byte) (Key, error) {
 	r := newReader(b)
 	k := Key{Type: Type(r.Int16())}
@@ -51,7 +54,7 @@ func DecodeKey(b []byte) (Key, error) {
 	}
 	switch k.Type.shape() {
 	case shapeUnknown:
-		return Key{}, fmt.Errorf("%w %d", ErrUnknownType, int16(k.Type))
+		return k, fmt.Errorf("%w %d", ErrUnknownType, int16(k.Type))
 	case shapeGroup:
 		k.Group = r.str(false)
 	case shapeMember:

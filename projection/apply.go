@@ -54,7 +54,7 @@ func (s *Store) beginApply(part *partition, e *engine, b eventlog.Batch, now tim
 	wanted, ours := part.wanted, part.engine == e.number
 	a := &apply{
 		s: s, part: part, e: e,
-		after: part.checkpoint, persisted: part.persisted, pending: part.pending, logIDSeen: part.logIDSeen, whole: part.whole,
+		after: part.checkpoint, persisted: part.persisted, pending: part.pending, logIDSeen: part.logIDSeen, whole: part.whole, skipped: part.skipped,
 	}
 	part.mu.Unlock()
 	c := &a.after
@@ -88,7 +88,9 @@ type apply struct {
 	voids     []Void           // those with a key that can be read, in order
 	pending   int              // number of pending offsets
 	logIDSeen bool
-	whole     bool // kindWhole is stored
+	whole     bool                       // kindWhole is stored
+	skipped   map[eventlog.Type]struct{} // shared with the partition until one is added
+	news      []skipped                  // those added by this batch
 	counts    countsOf
 	touched   []string // groups that get records, offsets aside; with repeats
 	value     []byte
@@ -135,8 +137,7 @@ func (a *apply) entry(e *eventlog.Entry) error {
 		return nil
 	}
 	if errors.Is(err, eventlog.ErrUnknownType) {
-		a.counts.unknown++
-		return nil
+		return a.skip(e, k.Type)
 	}
 	if err != nil {
 		return err
@@ -272,6 +273,12 @@ func (a *apply) finish(b eventlog.Batch, refused *refusal, now time.Time) error 
 			a.whole = true
 		}
 	}
+	if refused != nil && a.whole { // whoever takes the store for the last copy must know that something is missing
+		if err := a.batch.Delete(partitionKey(a.part.p, kindWhole), nil); err != nil {
+			return err
+		}
+		a.whole = false
+	}
 	if n := len(a.owners); n > 0 {
 		if err := a.batch.Set(partitionKey(a.part.p, kindOwner), encodeOwner(a.owners[n-1]), nil); err != nil {
 			return err
@@ -310,6 +317,7 @@ func (s *Store) publish(a *apply, b eventlog.Batch, refused *refusal, now time.T
 	part.pending = a.pending
 	part.logIDSeen = a.logIDSeen
 	part.whole = a.whole
+	part.skipped = a.skipped
 	part.err = nil
 	if refused != nil {
 		part.err = fmt.Errorf("%w: partition %d of %s, offset %d: %w", eventlog.ErrRefused, part.p, s.cfg.Identity.Topic, refused.offset, refused.err)
@@ -331,6 +339,7 @@ func (s *Store) publish(a *apply, b eventlog.Batch, refused *refusal, now time.T
 			f(part.p, o)
 		}
 	}
+	a.saySkipped()
 	if a.counts.void > 0 {
 		s.logger.Warn("projection: records of a former owner, or of a transaction under it, are void", "partition", part.p, "records", a.counts.void, "before", next)
 		for _, f := range s.onVoid {

@@ -15,7 +15,7 @@
 //	held.go        what a directory holds, of whatever log
 //	engine.go      one Pebble store, and how it breaks without taking the process along
 //	disk.go        the file system under it: a full disk, no file descriptors
-//	apply.go       one batch of the tail; offsets.go: committed and pending; owners.go: ownership records
+//	apply.go       one batch of the tail; skipped.go: records of unknown types; offsets.go: committed and pending; owners.go: ownership records
 //	opaque.go      the records of an annex: applied and read as they are
 //	read.go        the Reader; snapshot.go: the same of one moment; sweep.go: all groups with their offsets, in one scan
 //	rebuild.go     the reasons to read the log again, and forgetting a partition

@@ -26,6 +26,8 @@ type Held struct {
 	Read       int64 // the offsets up to which the partitions are applied, summed: of two stores of one log the higher one is newer
 	// Unread are the partitions that had not been read to the log's end when the store was closed: what it holds of them is a part.
 	Unread []int32
+	// Skipped are the types, ascending, of which records were skipped because the program that wrote the store did not know them.
+	Skipped []eventlog.Type
 }
 
 // Empty says that there is nothing that would be missed.
@@ -169,6 +171,15 @@ func holds(e *engine) Held {
 				return Held{}
 			}
 			h.Read += at.pos.Offset
+		}
+		part := partition{p: p}
+		if _, err := part.loadSkipped(e); err != nil {
+			return Held{}
+		}
+		for t := range part.skipped {
+			if at, there := slices.BinarySearch(h.Skipped, t); !there {
+				h.Skipped = slices.Insert(h.Skipped, at, t)
+			}
 		}
 		if whole, err := has(e.db, partitionKey(p, kindWhole)); err != nil {
 			return Held{}

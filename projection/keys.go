@@ -29,6 +29,7 @@ const storeFormat = 2
 //	01 p:int32 'v' key as it is                          record of an annex (Config.Opaque)
 //	01 p:int32 'u' key as it is                          int64 offset: a void record is the newest of this key of an annex
 //	01 p:int32 'y' group topic partition producer:int64  record of type 1, pending
+//	01 p:int32 'k' type:int16                            empty: records of that type were skipped (skipped.go)
 //
 // A record is kept as int64 offset in the log, then the value as it was in the log.
 
@@ -53,6 +54,7 @@ const (
 	kindPending    = 'y'
 	kindValue      = 'v'
 	kindVoid       = 'u'
+	kindSkipped    = 'k'
 )
 
 // ranks order the records of kindRecord within a group; with those of kindGroup and kindMember put in after rank 1 it is the

@@ -234,6 +234,13 @@ func (part *partition) load(e *engine) error {
 		}
 		part.owned = true
 	}
+	known, err := part.loadSkipped(e)
+	if err != nil {
+		return err
+	}
+	if known { // the tail is told when it comes by
+		part.wanted, part.loading = ReasonSkipped, true
+	}
 	return scan(e.db, partitionKey(part.p, kindPendingOf), func(_ *keyReader, _ []byte) (bool, error) {
 		part.pending++
 		return true, nil

@@ -21,6 +21,7 @@ const (
 	ReasonCutOff     Reason = "log was cut off"       // below what was applied
 	ReasonLogStart   Reason = "log starts later"      // than what was applied
 	ReasonStale      Reason = "too long off the end"  // a tombstone may have been compacted away, see stale
+	ReasonSkipped    Reason = "records were skipped"  // by a program that did not know their type; this one does
 )
 
 // String is the reason in words; that of a partition that was not forgotten is that its replica was away.
@@ -128,6 +129,7 @@ func (part *partition) restart(engine int) {
 	part.atEnd, part.loading, part.whole = false, true, false
 	part.err = nil
 	part.pending = 0
+	part.skipped = nil
 	part.logIDSeen = false
 	part.restarts++
 }

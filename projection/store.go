@@ -105,11 +105,12 @@ type partition struct {
 	loading   bool // rebuilt in this process, and not at the end since
 	whole     bool // the engine has it to the end of a former moment: kindWhole is stored
 	err       error
-	pending   int    // number of pending offsets
-	logIDSeen bool   // logID was read since the last rebuild, and not by an earlier process
-	restarts  uint64 // rebuilds in this process
-	because   Reason // why it was forgotten last in this process; "" where it was not
-	wanted    Reason // why the tail was asked to reset
+	pending   int                        // number of pending offsets
+	skipped   map[eventlog.Type]struct{} // types of which records were skipped; not changed once it is here
+	logIDSeen bool                       // logID was read since the last rebuild, and not by an earlier process
+	restarts  uint64                     // rebuilds in this process
+	because   Reason                     // why it was forgotten last in this process; "" where it was not
+	wanted    Reason                     // why the tail was asked to reset
 	highWater int64
 	changed   chan struct{} // closed at the next change; nil if nobody waits
 	trackers  map[*map[string]struct{}]struct{}

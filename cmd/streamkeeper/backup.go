@@ -59,7 +59,7 @@ func (c *backupCmd) Run(ctx context.Context, s *stdio) (err error) {
 	}
 	defer log.Close()
 	dirs := []projection.Config{{Dir: filepath.Join(work, "log")}}
-	t, err := readTopic(ctx, log, dirs[0])
+	t, skipped, err := readTopic(ctx, log, dirs[0])
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (c *backupCmd) Run(ctx context.Context, s *stdio) (err error) {
 		}
 		defer annex.Close()
 		dirs = append(dirs, projection.Config{Dir: filepath.Join(work, "descriptions"), Opaque: true})
-		if t, err = readTopic(ctx, annex, dirs[1]); err != nil {
+		if t, _, err = readTopic(ctx, annex, dirs[1]); err != nil {
 			return err
 		}
 		h.Topics = append(h.Topics, t)
@@ -96,6 +96,7 @@ func (c *backupCmd) Run(ctx context.Context, s *stdio) (err error) {
 	if err != nil {
 		return fmt.Errorf("what was written can't be read: %w", err)
 	}
+	leftOut(s, skipped)
 	return writeHeader(s.out, c.To, checked)
 }
 
@@ -121,14 +122,21 @@ func existing(ctx context.Context, seeds []string, names ...string) (map[string]
 	return there, nil
 }
 
-// readTopic reads a topic into a store in dir.Dir, each partition to where it ends now.
-func readTopic(ctx context.Context, log *eventlog.Kafka, dir projection.Config) (backup.Topic, error) {
+// leftOut says which records are not restored because this version does not know what they are: those of a newer one.
+func leftOut(s *stdio, skipped []eventlog.Type) {
+	if len(skipped) > 0 {
+		fmt.Fprintf(s.err, "Records of the types %d are left out: streamkeeper %s does not know them. If a newer version wrote them, use that one.\n", skipped, version())
+	}
+}
+
+// readTopic reads a topic into a store in dir.Dir, each partition to where it ends now. It returns also the types of records that were skipped.
+func readTopic(ctx context.Context, log *eventlog.Kafka, dir projection.Config) (backup.Topic, []eventlog.Type, error) {
 	id := log.Identity()
 	t := backup.Topic{Name: id.Topic, ID: topicID(id.TopicID), Partitions: id.Partitions}
 	dir.Identity, dir.DeleteRetention = id, cmp.Or(log.Settings().DeleteRetention, deleteRetentionUnread)
 	store, err := projection.Open(dir)
 	if err != nil {
-		return t, err
+		return t, nil, err
 	}
 	reading, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -170,17 +178,17 @@ func readTopic(ctx context.Context, log *eventlog.Kafka, dir projection.Config) 
 		if followed != nil && !errors.Is(followed, context.Canceled) {
 			waited = fmt.Errorf("%w (%w)", waited, followed)
 		}
-		return t, waited
+		return t, nil, waited
 	}
 	held, err := projection.Look(projection.Config{Dir: dir.Dir})
 	if err != nil {
-		return t, err
+		return t, nil, err
 	}
 	if held.Partitions != id.Partitions {
-		return t, fmt.Errorf("%s: what was read of topic %s can't be read back", dir.Dir, id.Topic)
+		return t, nil, fmt.Errorf("%s: what was read of topic %s can't be read back", dir.Dir, id.Topic)
 	}
 	t.Groups, t.Configured, t.Offsets = held.Groups, held.Configured, held.Offsets
-	return t, eachRaw(dir, func(int32, []byte, []byte) error { t.Records++; return nil })
+	return t, held.Skipped, eachRaw(dir, func(int32, []byte, []byte) error { t.Records++; return nil })
 }
 
 // eachRaw calls f with the records of a store as they are in its topic.

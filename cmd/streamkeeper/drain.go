@@ -152,7 +152,7 @@ func (p *parts) readUp(ctx context.Context, log *slog.Logger) {
 	var behind atomic.Int32
 	for q := range p.host.Partitions() {
 		wg.Go(func() {
-			if err := p.host.Barrier(ctx, q); err != nil && !errors.Is(err, eventlog.ErrRefused) {
+			if err := p.host.Barrier(ctx, q); err != nil {
 				behind.Add(1)
 			}
 		})

@@ -36,6 +36,11 @@ func newExplainer(w io.Writer, asJSON bool) *explainer {
 // the batch ends, an operation is over.
 func (x *explainer) show(lines []inspect.Line) error {
 	for i, l := range lines {
+		if l.Newer != nil && !l.Void && l.Newer.Group != "" { // what follows may not fit together without it
+			if err := x.tell(l, []streams.Event{{Kind: streams.EventState, Text: "(a record of a newer version can't be read: " + l.Err.Error() + ")"}}); err != nil {
+				return err
+			}
+		}
 		if l.Record == nil || l.Void {
 			continue
 		}

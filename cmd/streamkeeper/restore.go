@@ -55,7 +55,7 @@ func (c *restoreCmd) Run(ctx context.Context, s *stdio) error {
 	if len(c.BootstrapServers) == 0 {
 		return errors.New("--bootstrap-servers: where to restore to is not given")
 	}
-	held, descriptions, err := c.sources()
+	held, descriptions, err := c.sources(s)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ type restorable struct {
 }
 
 // sources opens what is to be restored: the log, and the topology descriptions where they are there. Everything that can be wrong with it is found here.
-func (c *restoreCmd) sources() (log, descriptions *restorable, err error) {
+func (c *restoreCmd) sources(s *stdio) (log, descriptions *restorable, err error) {
 	if c.From != "" {
 		return c.ofFile()
 	}
@@ -35,6 +35,7 @@ func (c *restoreCmd) sources() (log, descriptions *restorable, err error) {
 	if len(held.Unread) > 0 && !c.Partial {
 		return nil, nil, fmt.Errorf("--data-dir: %s has not been read to the log's end: of partitions %v it has a part only. Take another replica's directory, or restore what is there with --partial", dir.Dir, held.Unread)
 	}
+	leftOut(s, held.Skipped)
 	log = &restorable{from: dir.Dir, topicID: topicID(held.TopicID), partitions: held.Partitions, groups: held.Groups,
 		each: func(f func(int32, []byte, []byte) error) error { return eachRaw(dir, f) }}
 	beside := projection.Config{Dir: filepath.Join(c.DataDir, "descriptions"), Opaque: true}
@@ -64,6 +65,7 @@ func (c *restoreCmd) sayHeld(s *stdio) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	leftOut(s, held.Skipped)
 	if len(held.Unread) > 0 {
 		fmt.Fprintf(s.out, "not read to the log's end: partitions %v\n", held.Unread)
 	}

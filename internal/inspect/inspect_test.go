@@ -251,6 +251,13 @@ func entry(at int64, pid int64, epoch int16, r eventlog.Record) eventlog.Entry {
 	return eventlog.Entry{Offset: at, Timestamp: 1764460800000, ProducerID: pid, ProducerEpoch: epoch, Key: raw.Key, Value: raw.Value}
 }
 
+// newer is an entry whose value is of a version that this program does not know.
+func newer(at, pid int64, r eventlog.Record, value string) eventlog.Entry {
+	e := entry(at, pid, 0, r)
+	e.Value = []byte(value)
+	return e
+}
+
 func TestLines(t *testing.T) {
 	tombstone := offset("g", 1)
 	tombstone.Value = nil
@@ -265,8 +272,15 @@ func TestLines(t *testing.T) {
 		{entry(2, 7, 1, tombstone), "group=g topic=in partition=1 deleted\n", `"payload":null`},
 		{entry(3, 7, 0, offset("g", 6)), "(void: its writer had been replaced)\n", `"void":true`},
 		{eventlog.Entry{Offset: 4, ProducerID: 7, ProducerEpoch: 1, Key: []byte{0, 3, 1}, Value: []byte{1, 2}}, "(not decoded)", `"keyBytes":"AAMB","valueBytes":"AQI="`},
+		{newer(5, 7, offset("g", 7), "\x00\x05"), "OffsetCommit                          group=g topic=in partition=1 (not decoded: unknown record version: value of OffsetCommit has version 5", `"error":"unknown record version`},
+		{newer(6, 9, ownership(1, 9, 0, -1), `{"format":2}`), "Ownership                              (not decoded: unknown record version", `"type":"Ownership"`},
+		// Who owns the shard from here on can't be told, so nothing is called void.
+		{entry(7, 9, 0, offset("g", 8)), `{"offset":8,"leaderEpoch":-1,"metadata":"","commitTimestamp":0}` + "\n", `"producerId":9`},
 	} {
 		l := d.Line(c.entry)
+		if c.entry.Offset == 5 && l.Group() != "g" {
+			t.Errorf("a record of a newer version is of group %q", l.Group())
+		}
 		var text, js bytes.Buffer
 		if err := errors.Join(l.WriteText(&text), l.WriteJSON(&js)); err != nil {
 			t.Fatal(err)

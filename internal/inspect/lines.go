@@ -19,6 +19,8 @@ type Line struct {
 	// Record is nil where the entry is a control record or can't be decoded; then Err says why.
 	Record *eventlog.Record
 	Err    error
+	// Newer is the key of a record whose value is of a newer version; nil where the whole record, or not even its key, can be read.
+	Newer *eventlog.Key
 	// Void says that readers ignore the record: it was written by an owner that had been replaced (D4).
 	Void bool
 }
@@ -40,6 +42,12 @@ func (d *Decoder) Line(e eventlog.Entry) Line {
 	if err != nil {
 		l.Err = err
 		l.Void = d.fence.Void(e)
+		if errors.Is(err, eventlog.ErrUnknownVersion) {
+			l.Newer = &rec.Key
+			if rec.Key.Type == eventlog.TypeOwnership && !eventlog.Forged(e, err) {
+				d.fence = eventlog.Fence{} // whose claim counts now, and what is void, can't be told until the next that can be read
+			}
+		}
 		return l
 	}
 	l.Record = &rec
@@ -53,10 +61,13 @@ func (d *Decoder) Line(e eventlog.Entry) Line {
 
 // Group is the group that the record belongs to, "" for none.
 func (l Line) Group() string {
-	if l.Record == nil {
-		return ""
+	switch {
+	case l.Record != nil:
+		return l.Record.Key.Group
+	case l.Newer != nil:
+		return l.Newer.Group
 	}
-	return l.Record.Key.Group
+	return ""
 }
 
 // TextHeader is the first line of the text form.
@@ -69,6 +80,12 @@ func (l Line) WriteText(w io.Writer) error {
 	switch {
 	case l.Entry.Control != eventlog.ControlNone:
 		fmt.Fprintf(&b, "%-36s  producer=%d epoch=%d", controlText(l.Entry.Control), l.Entry.ProducerID, l.Entry.ProducerEpoch)
+	case l.Newer != nil:
+		key, _, err := parts(eventlog.Record{Key: *l.Newer})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "%-36s  %s (not decoded: %v, %d bytes)", l.Newer.Type, key, l.Err, len(l.Entry.Value))
 	case l.Record == nil:
 		fmt.Fprintf(&b, "%-36s  %v (key %d bytes, value %d bytes)", "(not decoded)", l.Err, len(l.Entry.Key), len(l.Entry.Value))
 	default:
@@ -119,6 +136,9 @@ func (l Line) WriteJSON(w io.Writer) error {
 		head.Control = controlText(l.Entry.Control)
 	case l.Record == nil:
 		head.Error, head.KeyBytes, head.ValueBytes = l.Err.Error(), l.Entry.Key, l.Entry.Value
+		if l.Newer != nil {
+			head.Type = l.Newer.Type.String()
+		}
 	default:
 		head.Type = l.Record.Key.Type.String()
 		var err error
