@@ -2,10 +2,12 @@ package history
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"pgregory.net/rapid"
 
 	"streamkeeper/eventlog"
@@ -114,6 +116,9 @@ func TestTheRecorderTakesOutcomes(t *testing.T) {
 	b := r.Begin(Op{Kind: Fetch, Group: "g", Topic: "in"})
 	c := r.Begin(Op{Kind: Commit, Group: "g", Topic: "in", Offset: 3})
 	r.Begin(Op{Kind: Commit, Group: "g", Topic: "in", Offset: 4})
+	r.Begin(Op{Kind: Commit, Group: "g", Topic: "in", Offset: 5}).Failed(fmt.Errorf("commit: %w", kerr.NotCoordinator))
+	r.Begin(Op{Kind: Commit, Group: "g", Topic: "in", Offset: 6}).Failed(kerr.UnknownServerError)
+	r.Begin(Op{Kind: Commit, Group: "g", Topic: "in", Offset: 7}).Failed(kerr.UnknownMemberID)
 	h := r.Take("g", "0_0", "m")
 	a.Unknown(errors.New("time-out"))
 	b.Done(func(o *Op) { o.Offset, o.Node = 1, 7 })
@@ -125,7 +130,7 @@ func TestTheRecorderTakesOutcomes(t *testing.T) {
 	for _, o := range got.Ops {
 		outcomes = append(outcomes, o.Outcome)
 	}
-	if want := []Outcome{Unknown, Done, Refused, Pending}; !slices.Equal(outcomes, want) {
+	if want := []Outcome{Unknown, Done, Refused, Pending, Unknown, Unknown, Refused}; !slices.Equal(outcomes, want) {
 		t.Errorf("outcomes %v, want %v", outcomes, want)
 	}
 	if o := got.Ops[1]; o.Node != 7 || o.Offset != 1 || o.Begin >= o.End || got.Ops[0].Node != NodeUnknown {

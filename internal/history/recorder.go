@@ -2,9 +2,12 @@ package history
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // Recorder takes what clients do. Its methods may be called from any goroutine.
@@ -59,6 +62,17 @@ func (p *Request) Refused(why error) { p.end(Refused, func(o *Op) { o.Why = why.
 
 // Unknown records that there is no answer and won't be one.
 func (p *Request) Unknown(why error) { p.end(Unknown, func(o *Op) { o.Why = why.Error() }) }
+
+// Failed records an answer that is an error: that nothing was done, unless the error is one with which a write can end that was fenced, or
+// whose outcome the coordinator does not know, and that may be in the log.
+func (p *Request) Failed(err error) {
+	var refusal *kerr.Error
+	if errors.Is(err, kerr.UnknownServerError) || errors.As(err, &refusal) && refusal.Retriable {
+		p.Unknown(err)
+		return
+	}
+	p.Refused(err)
+}
 
 // Hold is the time during which a member works on an active task.
 type Hold struct {

@@ -38,16 +38,7 @@ func TestStreamsGroupsOnlyWhereAskedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer cl.Close()
-		req := kmsg.NewPtrStreamsGroupHeartbeatRequest()
-		req.Group, req.MemberID, req.RebalanceTimeoutMillis = "g", "AAAAAAAAAAAAAAAAAAAAAA", 60_000
-		topology := kmsg.NewStreamsGroupHeartbeatRequestTopology()
-		sub := kmsg.NewStreamsGroupHeartbeatRequestTopologySubtopology()
-		sub.SubtopologyID, sub.SourceTopics = "0", []string{"in"}
-		topology.Subtopologies = append(topology.Subtopologies, sub)
-		req.Topology = &topology
-		process := "p"
-		req.ProcessID = &process
-		req.ActiveTasks, req.StandbyTasks, req.WarmupTasks = []kmsg.TaskIDs{}, []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
+		req := Member{Group: "g", ID: "AAAAAAAAAAAAAAAAAAAAAA", Topic: "in"}.Heartbeat()
 		deadline := time.Now().Add(30 * time.Second)
 		for {
 			resp, err := cl.Broker(1).Request(t.Context(), req)

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"net"
-	"strconv"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/internal/history"
+	"streamkeeper/internal/kafkatest"
 	"streamkeeper/internal/wire"
 )
 
@@ -102,36 +103,29 @@ func (m *member) find(ctx context.Context) error {
 		return err
 	}
 	defer ask.Close()
-	req := kmsg.NewPtrFindCoordinatorRequest()
-	req.SetVersion(4)
-	req.CoordinatorKeys = []string{m.group}
-	resp, err := ask.Exchange(ctx, req)
+	resp, err := ask.Exchange(ctx, kafkatest.FindCoordinators(m.group))
 	if err != nil {
 		return err
 	}
-	c := resp.(*kmsg.FindCoordinatorResponse).Coordinators[0]
-	if err := kerr.ErrorForCode(c.ErrorCode); err != nil {
+	node, addr, err := kafkatest.CoordinatorIn(resp)
+	if err != nil {
 		return err
 	}
-	if c.NodeID < firstNode {
+	if node < firstNode {
 		// The cluster's own coordinator: no replica knows of the group yet. Whoever gets the first heartbeat says whose it is.
-		c.NodeID = firstNode + int32(m.turn%replicas)
-		c.Host, c.Port = "", 0
-	}
-	addr := net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
-	if c.Port == 0 {
-		addr = addresses[c.NodeID-firstNode]
+		node = firstNode + int32(m.turn%replicas)
+		addr = addresses[node-firstNode]
 	}
 	conn, err := wire.Dial(ctx, addr, m.id)
 	if err != nil {
 		return err
 	}
-	m.conn, m.node, m.addr = conn, c.NodeID, addr
+	m.conn, m.node, m.addr = conn, node, addr
 	return nil
 }
 
 // ask sends a request to the coordinator and has it noted.
-func (m *member) ask(ctx context.Context, op history.Op, req kmsg.Request, code func(kmsg.Response) int16, done func(*history.Op, kmsg.Response)) error {
+func (m *member) ask(ctx context.Context, op history.Op, req kmsg.Request, done func(*history.Op, kmsg.Response)) error {
 	if err := m.find(ctx); err != nil {
 		return fmt.Errorf("find the coordinator: %w", err)
 	}
@@ -146,10 +140,8 @@ func (m *member) ask(ctx context.Context, op history.Op, req kmsg.Request, code 
 		m.forget()
 		return err
 	}
-	err = kerr.ErrorForCode(code(resp))
-	var refusal *kerr.Error
-	switch {
-	case err == nil:
+	err = kafkatest.Refusal(resp)
+	if err == nil {
 		noted.Done(func(o *history.Op) {
 			o.Node = m.node
 			if done != nil {
@@ -157,13 +149,17 @@ func (m *member) ask(ctx context.Context, op history.Op, req kmsg.Request, code 
 			}
 		})
 		return nil
-	case errors.As(err, &refusal) && refusal.Retriable:
-		noted.Unknown(err) // a write that was fenced, or whose outcome is not known, ends with one of these
+	}
+	noted.Failed(err)
+	if kerr.IsRetriable(err) {
 		m.forget()
-	default:
-		noted.Refused(err)
 	}
 	return err
+}
+
+// request is the member as its requests know it.
+func (m *member) request() kafkatest.Member {
+	return kafkatest.Member{Group: m.group, ID: m.id, Topic: inTopic, Epoch: m.epoch}
 }
 
 // drop stops work on a task.
@@ -184,32 +180,13 @@ func (m *member) lose() {
 
 // beat is a heartbeat, and what follows from the answer.
 func (m *member) beat(ctx context.Context) error {
-	req := kmsg.NewPtrStreamsGroupHeartbeatRequest()
-	req.SetVersion(0)
-	req.Group, req.MemberID, req.MemberEpoch, req.RebalanceTimeoutMillis = m.group, m.id, m.epoch, -1
-	if m.epoch == 0 {
-		process := "process-" + m.id
-		req.RebalanceTimeoutMillis, req.ProcessID = 60_000, &process
-		sub := kmsg.NewStreamsGroupHeartbeatRequestTopologySubtopology()
-		sub.SubtopologyID, sub.SourceTopics = "0", []string{inTopic}
-		topology := kmsg.NewStreamsGroupHeartbeatRequestTopology()
-		topology.Subtopologies = append(topology.Subtopologies, sub)
-		req.Topology = &topology
-	}
-	if m.epoch == 0 || m.report {
-		req.ActiveTasks, req.StandbyTasks, req.WarmupTasks = []kmsg.TaskIDs{}, []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
-		if len(m.tasks) > 0 {
-			mine := kmsg.TaskIDs{SubtopologyID: "0"}
-			for p := range m.tasks {
-				mine.Partitions = append(mine.Partitions, p)
-			}
-			req.ActiveTasks = append(req.ActiveTasks, mine)
-		}
+	req := m.request().Heartbeat()
+	if m.report {
+		req = m.request().Owning(slices.Collect(maps.Keys(m.tasks))...)
 	}
 	began := m.w.now()
 	var resp *kmsg.StreamsGroupHeartbeatResponse
 	err := m.ask(ctx, history.Op{Kind: history.Heartbeat, Member: m.id, Sent: m.epoch}, req,
-		func(r kmsg.Response) int16 { return r.(*kmsg.StreamsGroupHeartbeatResponse).ErrorCode },
 		func(o *history.Op, r kmsg.Response) {
 			resp = r.(*kmsg.StreamsGroupHeartbeatResponse)
 			o.Epoch = resp.MemberEpoch
@@ -254,25 +231,8 @@ func (m *member) beat(ctx context.Context) error {
 
 // look fetches what is committed for a task, as a new owner does.
 func (m *member) look(ctx context.Context, p int32) error {
-	req := kmsg.NewPtrOffsetFetchRequest()
-	req.SetVersion(8)
-	g := kmsg.NewOffsetFetchRequestGroup()
-	g.Group = m.group
-	t := kmsg.NewOffsetFetchRequestGroupTopic()
-	t.Topic, t.Partitions = inTopic, []int32{p}
-	g.Topics = append(g.Topics, t)
-	req.Groups = append(req.Groups, g)
-	return m.ask(ctx, history.Op{Kind: history.Fetch, Topic: inTopic, Partition: p}, req,
-		func(r kmsg.Response) int16 {
-			g := r.(*kmsg.OffsetFetchResponse).Groups[0]
-			if g.ErrorCode != 0 {
-				return g.ErrorCode
-			}
-			return g.Topics[0].Partitions[0].ErrorCode
-		},
-		func(o *history.Op, r kmsg.Response) {
-			o.Offset = r.(*kmsg.OffsetFetchResponse).Groups[0].Topics[0].Partitions[0].Offset
-		})
+	return m.ask(ctx, history.Op{Kind: history.Fetch, Topic: inTopic, Partition: p}, m.request().Fetch(p),
+		func(o *history.Op, r kmsg.Response) { o.Offset = kafkatest.CommittedIn(r, inTopic, p) })
 }
 
 // count commits the next number of one task.
@@ -295,15 +255,5 @@ func (m *member) count(ctx context.Context) error {
 }
 
 func (m *member) commit(ctx context.Context, p int32, offset int64) error {
-	req := kmsg.NewPtrOffsetCommitRequest()
-	req.SetVersion(9)
-	req.Group, req.MemberID, req.Generation = m.group, m.id, m.epoch
-	topic := kmsg.NewOffsetCommitRequestTopic()
-	topic.Topic = inTopic
-	part := kmsg.NewOffsetCommitRequestTopicPartition()
-	part.Partition, part.Offset = p, offset
-	topic.Partitions = append(topic.Partitions, part)
-	req.Topics = append(req.Topics, topic)
-	return m.ask(ctx, history.Op{Kind: history.Commit, Topic: inTopic, Partition: p, Offset: offset, Member: m.id, Sent: m.epoch}, req,
-		func(r kmsg.Response) int16 { return r.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode }, nil)
+	return m.ask(ctx, history.Op{Kind: history.Commit, Topic: inTopic, Partition: p, Offset: offset, Member: m.id, Sent: m.epoch}, m.request().Commit(p, offset), nil)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/internal/kafkatest"
-	"streamkeeper/internal/wire"
 )
 
 const (
@@ -152,23 +151,13 @@ func (r *fleet) tell(group string) {
 		if !k.Running() {
 			continue
 		}
-		find := kmsg.NewPtrFindCoordinatorRequest()
-		find.SetVersion(4)
-		find.CoordinatorKeys = []string{group}
-		all := []kmsg.Request{find}
+		all := []kmsg.Request{kafkatest.FindCoordinators(group)}
 		for _, q := range groupRequests(group, "", -1) {
 			all = append(all, q.req)
 		}
 		for _, req := range all {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-			resp, err := func() (kmsg.Response, error) {
-				cl, err := wire.Dial(ctx, k.Bootstrap(), "tell")
-				if err != nil {
-					return nil, err
-				}
-				defer cl.Close()
-				return cl.Exchange(ctx, req)
-			}()
+			resp, err := kafkatest.Ask(ctx, k.Bootstrap(), req)
 			cancel()
 			r.t.Logf("replica %d answers %s with %+v %v", id, kmsg.NameForKey(req.Key()), resp, err)
 		}

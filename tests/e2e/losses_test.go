@@ -177,12 +177,7 @@ func (r *fleet) askOffsets(node int32, group string, least map[int32]int64) stri
 		return "no connection"
 	}
 	defer cl.Close()
-	req := kmsg.NewPtrOffsetFetchRequest()
-	req.SetVersion(9)
-	g := kmsg.NewOffsetFetchRequestGroup()
-	g.Group = group
-	req.Groups = append(req.Groups, g)
-	resp, err := cl.Exchange(ctx, req)
+	resp, err := cl.Exchange(ctx, kafkatest.FetchAll(group))
 	if err != nil {
 		return "no answer"
 	}

@@ -86,46 +86,36 @@ func (s *seeker) once() error {
 			return err
 		}
 	}
-	beat := kmsg.NewPtrStreamsGroupHeartbeatRequest()
-	beat.Group, beat.MemberID, beat.MemberEpoch, beat.RebalanceTimeoutMillis = s.group, "m", s.epoch, -1
-	if s.epoch == 0 {
-		beat.RebalanceTimeoutMillis, beat.ProcessID = 60_000, kmsg.StringPtr("p")
-		sub := kmsg.NewStreamsGroupHeartbeatRequestTopologySubtopology()
-		sub.SubtopologyID, sub.SourceTopics = "0", []string{"ownership-in"}
-		topology := kmsg.NewStreamsGroupHeartbeatRequestTopology()
-		topology.Subtopologies = append(topology.Subtopologies, sub)
-		beat.Topology = &topology
-		beat.ActiveTasks, beat.StandbyTasks, beat.WarmupTasks = []kmsg.TaskIDs{}, []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
-	}
-	resp, err := s.client.Exchange(ctx, beat)
+	m := kafkatest.Member{Group: s.group, ID: "m", Topic: "ownership-in", Epoch: s.epoch}
+	resp, err := s.ask(ctx, m.Heartbeat())
 	if err != nil {
 		return err
 	}
-	h := resp.(*kmsg.StreamsGroupHeartbeatResponse)
-	if err := kerr.ErrorForCode(h.ErrorCode); err != nil {
-		return fmt.Errorf("heartbeat: %w", err)
-	}
-	s.epoch = h.MemberEpoch
-	commit := groupRequests(s.group, "m", s.epoch)[3].req.(*kmsg.OffsetCommitRequest)
-	commit.Topics[0].Topic, commit.Topics[0].Partitions[0].Offset = "ownership-in", s.offset+1
-	if resp, err = s.client.Exchange(ctx, commit); err != nil {
+	s.epoch = resp.(*kmsg.StreamsGroupHeartbeatResponse).MemberEpoch
+	m.Epoch = s.epoch
+	if _, err := s.ask(ctx, m.Commit(0, s.offset+1)); err != nil {
 		return err
-	}
-	if err := kerr.ErrorForCode(resp.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode); err != nil {
-		return fmt.Errorf("commit: %w", err)
 	}
 	s.offset++
-	if resp, err = s.client.Exchange(ctx, groupRequests(s.group, "", -1)[2].req); err != nil {
+	if resp, err = s.ask(ctx, m.Fetch(0)); err != nil {
 		return err
 	}
-	g := resp.(*kmsg.OffsetFetchResponse).Groups[0]
-	if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
-		return fmt.Errorf("fetch: %w", err)
-	}
-	if len(g.Topics) != 1 || g.Topics[0].Partitions[0].Offset < s.offset {
-		return fmt.Errorf("%w: offset %d of %s; there is %+v", errLost, s.offset, s.group, g.Topics)
+	if got := kafkatest.CommittedIn(resp, m.Topic, 0); got < s.offset {
+		return fmt.Errorf("%w: offset %d of %s; there is %d", errLost, s.offset, s.group, got)
 	}
 	return nil
+}
+
+// ask sends a request to whom it is connected with; an answer that is an error is the error.
+func (s *seeker) ask(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	resp, err := s.client.Exchange(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := kafkatest.Refusal(resp); err != nil {
+		return nil, fmt.Errorf("%s: %w", kmsg.NameForKey(req.Key()), err)
+	}
+	return resp, nil
 }
 
 // lookup asks the replicas in turn, and checks that who is named is in that replica's Metadata, at that address.
@@ -137,29 +127,22 @@ func (s *seeker) lookup(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer cl.Close()
-	find := kmsg.NewPtrFindCoordinatorRequest()
-	find.SetVersion(4)
-	find.CoordinatorKeys = []string{s.group}
-	resp, err := cl.Exchange(ctx, find)
+	resp, err := cl.Exchange(ctx, kafkatest.FindCoordinators(s.group))
 	if err != nil {
 		return "", err
 	}
-	c := resp.(*kmsg.FindCoordinatorResponse).Coordinators[0]
-	if err := kerr.ErrorForCode(c.ErrorCode); err != nil {
+	node, address, err := kafkatest.CoordinatorIn(resp)
+	if err != nil {
 		return "", err
 	}
-	req := kmsg.NewPtrMetadataRequest()
-	req.SetVersion(9)
-	req.Topics = []kmsg.MetadataRequestTopic{}
-	if resp, err = cl.Exchange(ctx, req); err != nil {
+	if resp, err = cl.Exchange(ctx, kafkatest.Nodes()); err != nil {
 		return "", err
 	}
-	address := net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
 	nodes := resp.(*kmsg.MetadataResponse).Brokers
 	if !slices.ContainsFunc(nodes, func(b kmsg.MetadataResponseBroker) bool {
-		return b.NodeID == c.NodeID && net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))) == address
+		return b.NodeID == node && net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))) == address
 	}) {
-		return "", fmt.Errorf("%w: node %d at %s is named as coordinator of %s and is not among the nodes %+v", errLost, c.NodeID, address, s.group, nodes)
+		return "", fmt.Errorf("%w: node %d at %s is named as coordinator of %s and is not among the nodes %+v", errLost, node, address, s.group, nodes)
 	}
 	return address, nil
 }
@@ -221,7 +204,7 @@ func (r *fleet) listed(nodes ...int32) []string {
 	r.t.Helper()
 	var groups []string
 	for _, n := range nodes {
-		resp := exchange(r.t, r.replicas[n], groupRequests("", "", -1)[4].req).(*kmsg.ListGroupsResponse)
+		resp := exchange(r.t, r.replicas[n], kafkatest.ListStreams()).(*kmsg.ListGroupsResponse)
 		if resp.ErrorCode != 0 {
 			r.t.Fatalf("list at %d: %v", n, kerr.ErrorForCode(resp.ErrorCode))
 		}
@@ -302,10 +285,7 @@ func anotherInstallation(t *testing.T, other, r *fleet, first *seeker) {
 	if all[0].group != first.group {
 		t.Fatalf("%s and %s are to be the same", all[0].group, first.group)
 	}
-	req := kmsg.NewPtrMetadataRequest()
-	req.SetVersion(9)
-	req.Topics = []kmsg.MetadataRequestTopic{}
-	for _, b := range exchange(t, k, req).(*kmsg.MetadataResponse).Brokers {
+	for _, b := range exchange(t, k, kafkatest.Nodes()).(*kmsg.MetadataResponse).Brokers {
 		if b.NodeID >= nodeOne && fmt.Sprintf("%s:%d", b.Host, b.Port) != k.Bootstrap() {
 			t.Errorf("another installation lists the node %d at %s:%d", b.NodeID, b.Host, b.Port)
 		}

@@ -97,13 +97,9 @@ func (r *fleet) checkSameMembers(s *scene, before []string) {
 func (r *fleet) checkLeading(group string, owner, other int32) {
 	r.t.Helper()
 	for _, asked := range []int32{owner, other} {
-		find := kmsg.NewPtrFindCoordinatorRequest()
-		find.SetVersion(4)
-		find.CoordinatorKeys = []string{group}
-		resp := exchange(r.t, r.replicas[asked], find).(*kmsg.FindCoordinatorResponse)
-		c := resp.Coordinators[0]
-		if got, want := fmt.Sprintf("%s:%d", c.Host, c.Port), r.replicas[owner].Bootstrap(); c.NodeID != owner || got != want || c.ErrorCode != 0 {
-			r.t.Errorf("replica %d names node %d at %s (error %v) as the coordinator of %s, want node %d at %s", asked, c.NodeID, got, kerr.ErrorForCode(c.ErrorCode), group, owner, want)
+		node, addr, err := kafkatest.CoordinatorIn(exchange(r.t, r.replicas[asked], kafkatest.FindCoordinators(group)))
+		if want := r.replicas[owner].Bootstrap(); node != owner || addr != want || err != nil {
+			r.t.Errorf("replica %d names node %d at %s (error %v) as the coordinator of %s, want node %d at %s", asked, node, addr, err, group, owner, want)
 		}
 	}
 	for _, q := range groupRequests(group, "", -1) {
@@ -111,7 +107,7 @@ func (r *fleet) checkLeading(group string, owner, other int32) {
 		if q.what == "list groups" {
 			want = []error{errNotThere}
 		}
-		if err := q.outcome(exchange(r.t, r.replicas[other], q.req)); !isOneOf(err, want) {
+		if err := q.outcome(group, exchange(r.t, r.replicas[other], q.req)); !isOneOf(err, want) {
 			r.t.Errorf("%s at the replica that does not own the group: %v, want %v", q.what, err, want)
 		}
 	}
@@ -176,7 +172,7 @@ func (r *fleet) pauseOwner(s *scene, a *kafkatest.App) {
 			continue
 		}
 		if err == nil { // a closed connection is an answer too: the client asks elsewhere
-			err = w.outcome(resp)
+			err = w.outcome(s.group, resp)
 		}
 		t.Logf("%s, asked before the pause ended: %v", w.what, err)
 		if err == nil {
@@ -189,71 +185,38 @@ func (r *fleet) pauseOwner(s *scene, a *kafkatest.App) {
 
 // question is a group request by hand.
 type question struct {
-	what    string
-	req     kmsg.Request
-	outcome func(kmsg.Response) error // nil: success
+	what string
+	req  kmsg.Request
 }
 
 var errNotThere = errors.New("the group is not in the answer")
 
+// outcome is nil where the answer is that of the group's owner.
+func (q question) outcome(group string, resp kmsg.Response) error {
+	if err := kafkatest.Refusal(resp); err != nil {
+		return err
+	}
+	if list, ok := resp.(*kmsg.ListGroupsResponse); ok && !slices.ContainsFunc(list.Groups, func(g kmsg.ListGroupsResponseGroup) bool { return g.Group == group }) {
+		return errNotThere
+	}
+	return nil
+}
+
 // groupRequests are the requests that only a group's owner may answer. The commit would rewind the group's offsets.
 func groupRequests(group, member string, epoch int32) []question {
-	heartbeat := kmsg.NewPtrStreamsGroupHeartbeatRequest()
-	heartbeat.SetVersion(1)
-	heartbeat.Group, heartbeat.MemberID, heartbeat.MemberEpoch = group, member, epoch
+	m := kafkatest.Member{Version: 1, Group: group, ID: member, Topic: group + "-in", Epoch: epoch}
+	beat := m
 	if member == "" {
-		heartbeat.MemberID, heartbeat.MemberEpoch = "AAAAAAAAAAAAAAAAAAAAAA", 1
+		beat.ID, beat.Epoch = "AAAAAAAAAAAAAAAAAAAAAA", 1
 	}
-
-	describe := kmsg.NewPtrStreamsGroupDescribeRequest()
+	describe := kafkatest.DescribeStreams(group)
 	describe.SetVersion(1)
-	describe.Groups = []string{group}
-
-	fetch := kmsg.NewPtrOffsetFetchRequest()
-	fetch.SetVersion(9)
-	g := kmsg.NewOffsetFetchRequestGroup()
-	g.Group = group
-	fetch.Groups = append(fetch.Groups, g)
-
-	commit := kmsg.NewPtrOffsetCommitRequest()
-	commit.SetVersion(9)
-	commit.Group, commit.MemberID, commit.Generation = group, member, epoch
-	topic := kmsg.NewOffsetCommitRequestTopic()
-	topic.Topic = group + "-in"
-	part := kmsg.NewOffsetCommitRequestTopicPartition()
-	part.Partition, part.Offset = 0, 1
-	topic.Partitions = append(topic.Partitions, part)
-	commit.Topics = append(commit.Topics, topic)
-
-	list := kmsg.NewPtrListGroupsRequest()
-	list.SetVersion(5)
-	list.TypesFilter = []string{"Streams"}
-
 	return []question{
-		{"heartbeat", heartbeat, func(r kmsg.Response) error {
-			return kerr.ErrorForCode(r.(*kmsg.StreamsGroupHeartbeatResponse).ErrorCode)
-		}},
-		{"describe", describe, func(r kmsg.Response) error {
-			return kerr.ErrorForCode(r.(*kmsg.StreamsGroupDescribeResponse).Groups[0].ErrorCode)
-		}},
-		{"fetch offsets", fetch, func(r kmsg.Response) error {
-			return kerr.ErrorForCode(r.(*kmsg.OffsetFetchResponse).Groups[0].ErrorCode)
-		}},
-		{"commit offsets", commit, func(r kmsg.Response) error {
-			return kerr.ErrorForCode(r.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode)
-		}},
-		{"list groups", list, func(r kmsg.Response) error {
-			resp := r.(*kmsg.ListGroupsResponse)
-			for _, g := range resp.Groups {
-				if g.Group == group {
-					return nil
-				}
-			}
-			if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-				return err
-			}
-			return errNotThere
-		}},
+		{"heartbeat", beat.Heartbeat()},
+		{"describe", describe},
+		{"fetch offsets", kafkatest.FetchAll(group)},
+		{"commit offsets", m.Commit(0, 1)},
+		{"list groups", kafkatest.ListStreams()},
 	}
 }
 
@@ -294,10 +257,7 @@ func exchange(t *testing.T, k *kafkatest.Keeper, req kmsg.Request) kmsg.Response
 // memberOf is the only member of the group and its epoch.
 func memberOf(t *testing.T, k *kafkatest.Keeper, group string) (string, int32) {
 	t.Helper()
-	req := kmsg.NewPtrStreamsGroupDescribeRequest()
-	req.SetVersion(1)
-	req.Groups = []string{group}
-	g := exchange(t, k, req).(*kmsg.StreamsGroupDescribeResponse).Groups[0]
+	g := exchange(t, k, kafkatest.DescribeStreams(group)).(*kmsg.StreamsGroupDescribeResponse).Groups[0]
 	if g.ErrorCode != 0 || len(g.Members) != 1 {
 		t.Fatalf("describe %s: %v, %d members, want one", group, kerr.ErrorForCode(g.ErrorCode), len(g.Members))
 	}

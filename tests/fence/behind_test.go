@@ -1,7 +1,6 @@
 package fence
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"streamkeeper/internal/wire"
+	"streamkeeper/internal/kafkatest"
 )
 
 // TestAReplicaThatIsBehindDeniesNothing: a replica whose tail stands still, and then one that has lost its data directory and reads nothing yet, is
@@ -82,35 +81,19 @@ func (r *replica) deniesNothing(when, group string, epoch int32) {
 		},
 		"Heartbeat":    func() error { _, err := r.beat(group, "m", epoch); return err },
 		"OffsetCommit": func() error { return r.commit(group, "m", epoch, 2) },
-		"Describe": func() error {
-			req := kmsg.NewPtrStreamsGroupDescribeRequest()
-			req.Groups = []string{group}
-			resp, err := r.exchange(req, 0)
-			if err != nil {
-				return err
-			}
-			return kerr.ErrorForCode(resp.(*kmsg.StreamsGroupDescribeResponse).Groups[0].ErrorCode)
-		},
+		"Describe":     func() error { return r.refusal(kafkatest.DescribeStreams(group)) },
 		"DeleteGroups": func() error {
 			req := kmsg.NewPtrDeleteGroupsRequest()
-			req.Groups = []string{group}
-			resp, err := r.exchange(req, 2)
-			if err != nil {
-				return err
-			}
-			return kerr.ErrorForCode(resp.(*kmsg.DeleteGroupsResponse).Groups[0].ErrorCode)
+			req.Version, req.Groups = 2, []string{group}
+			return r.refusal(req)
 		},
 		"JoinGroup": func() error {
 			req := kmsg.NewPtrJoinGroupRequest()
-			req.Group, req.ProtocolType, req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = group, "consumer", 10_000, 10_000
+			req.Version, req.Group, req.ProtocolType, req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = 5, group, "consumer", 10_000, 10_000
 			p := kmsg.NewJoinGroupRequestProtocol()
 			p.Name = "range"
 			req.Protocols = append(req.Protocols, p)
-			resp, err := r.exchange(req, 5)
-			if err != nil {
-				return err
-			}
-			return kerr.ErrorForCode(resp.(*kmsg.JoinGroupResponse).ErrorCode)
+			return r.refusal(req)
 		},
 	} {
 		wg.Go(func() {
@@ -124,29 +107,4 @@ func (r *replica) deniesNothing(when, group string, epoch int32) {
 		})
 	}
 	wg.Wait()
-}
-
-// exchange asks the replica without taking note.
-func (a *asker) exchange(req kmsg.Request, version int16) (kmsg.Response, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), lateMax)
-	defer cancel()
-	cl, err := wire.Dial(ctx, a.addr, "fence")
-	if err != nil {
-		return nil, err
-	}
-	defer cl.Close()
-	req.SetVersion(version)
-	return cl.Exchange(ctx, req)
-}
-
-// lookup asks for the coordinator of a group.
-func (a *asker) lookup(group string) (int32, error) {
-	req := kmsg.NewPtrFindCoordinatorRequest()
-	req.CoordinatorKeys = []string{group}
-	resp, err := a.exchange(req, 4)
-	if err != nil {
-		return -1, err
-	}
-	c := resp.(*kmsg.FindCoordinatorResponse).Coordinators[0]
-	return c.NodeID, kerr.ErrorForCode(c.ErrorCode)
 }

@@ -21,6 +21,7 @@
 //	steps_test.go     the steps, and what is done at each
 //	lies_test.go      a replica that is told that it still owns; one that is cut from the cluster
 //	broken_test.go    a broken fence, which is found
+//	stage_test.go     an owner with a commit under way, and its successor
 //	expired_test.go   transactional ids that expire
 //	behind_test.go    a replica whose tail stands still, or that has read nothing
 //	forgotten_test.go producers that a partition's leader forgets

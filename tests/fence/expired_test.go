@@ -25,38 +25,23 @@ func TestTheClusterForgetsTheTransactionalID(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, expiring(version))
-			first := w.owner(0)
-			former, next := w.nodes[first.NodeID], w.nodes[nodeOne+nodeTwo-first.NodeID]
-			group := w.group(0)
-			var epoch int32
-			w.until("join", func() (err error) { epoch, err = former.beat(group, "m", 0); return err })
-			w.until("commit", func() error { return former.commit(group, "m", epoch, 1) })
-			next.Stop() // or it would keep the id alive
+			s := w.working()
+			s.next.Stop() // or it would keep the id alive
 			before := w.owner(0)
-			h := former.relay.hold(produce(asked, 0, commitOf(group, lateOffset)))
-			late := make(chan error, 1)
-			go func() { late <- former.commit(group, "m", epoch, lateOffset) }()
-			<-h.caught
-			former.Pause()
+			s.send()
+			s.former.Pause()
 			w.waitForgotten(fmt.Sprintf("%s-0", w.topic))
 
-			next.Start()
-			w.waitOwner(0, next.node, before.From)
+			s.next.Start()
+			w.waitOwner(0, s.next.node, before.From)
 			if now := w.owner(0); now.ProducerID == before.ProducerID {
 				t.Fatalf("the successor has the same producer id %d: nothing is tested", now.ProducerID)
 			}
-			w.useNext(next, group, "m2", nextOffset)
-			former.relay.drop(h) // the cluster takes it
+			w.useNext(s.next, s.group, "m2", nextOffset)
+			s.former.relay.drop(s.held) // the cluster takes it
 			w.waitVoid()
-			w.useNext(next, group, "m3", nextOffset+1)
-			former.Resume()
-			w.askWoken(former, group)
-			if err := <-late; err == nil {
-				t.Error("the former owner acknowledges what does not count")
-			}
-			w.askWoken(former, group)
-			w.useNext(next, group, "m4", lastOffset)
-			w.ready()
+			w.useNext(s.next, s.group, "m3", nextOffset+1)
+			s.wake()
 			if void := w.waitRepaired().Void(); len(void) == 0 {
 				t.Fatal("nothing was void: nothing was tested")
 			}

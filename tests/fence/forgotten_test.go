@@ -30,35 +30,20 @@ func TestTheClusterForgetsTheProducer(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, forgetful(version))
 			first := w.owner(0)
-			former, next := w.nodes[first.NodeID], w.nodes[nodeOne+nodeTwo-first.NodeID]
-			group := w.group(0)
-			var epoch int32
-			w.until("join", func() (err error) { epoch, err = former.beat(group, "m", 0); return err })
-			w.until("commit", func() error { return former.commit(group, "m", epoch, 1) })
-			h := former.relay.hold(produce(asked, 0, commitOf(group, lateOffset)))
-			late := make(chan error, 1)
-			go func() { late <- former.commit(group, "m", epoch, lateOffset) }()
-			<-h.caught
-			former.Pause()
-			w.waitOwner(0, next.node, first.From)
-			w.useNext(next, group, "m2", nextOffset)
+			s := w.commitUnderWay()
+			s.former.Pause()
+			w.waitOwner(0, s.next.node, s.behind)
+			w.useNext(s.next, s.group, "m2", nextOffset)
 
-			next.relay.setAnswer(noEpochs)
+			s.next.relay.setAnswer(noEpochs)
 			w.waitProducerForgotten(0)
-			former.relay.drop(h) // the cluster takes it
+			s.former.relay.drop(s.held) // the cluster takes it
 			w.waitVoid()
-			next.relay.setAnswer(nil)
-			w.useNext(next, group, "m3", nextOffset+1)
-			former.Resume()
-			w.askWoken(former, group)
-			if err := <-late; err == nil {
-				t.Error("the former owner acknowledges what does not count")
-			}
-			w.askWoken(former, group)
-			w.useNext(next, group, "m4", lastOffset)
-			w.ready()
+			s.next.relay.setAnswer(nil)
+			w.useNext(s.next, s.group, "m3", nextOffset+1)
+			s.wake()
 			for _, v := range w.waitRepaired().Void() {
-				if v.ProducerID != first.ProducerID || v.Tenure.NodeID == former.node {
+				if v.ProducerID != first.ProducerID || v.Tenure.NodeID == s.former.node {
 					t.Errorf("an unexpected void record: %v", v)
 				}
 			}

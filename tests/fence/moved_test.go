@@ -22,17 +22,6 @@ func threeBrokers(version string) kafkatest.Options {
 	return o
 }
 
-// stage is an owner with a commit under way, held back by its relay, and who is to follow it.
-type stage struct {
-	*world
-	former, next *replica
-	group        string
-	epoch        int32
-	behind       int64 // the former's claim
-	held         *hold
-	late         chan error
-}
-
 // moves are what can happen to the leader of the shard's partition while the owner is replaced.
 var moves = []struct {
 	name string
@@ -122,24 +111,6 @@ func TestTheLeaderMoves(t *testing.T) {
 			w.refused(w.judge(0))
 		})
 	}
-}
-
-// commitUnderWay has the owner of partition 0 send a commit, which its relay holds.
-func (w *world) commitUnderWay() *stage {
-	w.t.Helper()
-	w.ready()
-	first := w.owner(0)
-	s := &stage{world: w, former: w.nodes[first.NodeID], next: w.nodes[nodeOne+nodeTwo-first.NodeID], group: w.group(0), behind: first.From, late: make(chan error, 1)}
-	w.until("join", func() (err error) { s.epoch, err = s.former.beat(s.group, "m", 0); return err })
-	w.until("commit", func() error { return s.former.commit(s.group, "m", s.epoch, 1) })
-	s.held = s.former.relay.hold(produce(asked, 0, commitOf(s.group, lateOffset)))
-	go func() { s.late <- s.former.commit(s.group, "m", s.epoch, lateOffset) }()
-	select {
-	case <-s.held.caught:
-	case <-time.After(patience):
-		w.t.Fatal("the commit was not sent")
-	}
-	return s
 }
 
 // describePartition asks the cluster for a partition of the log.

@@ -9,7 +9,6 @@ import (
 
 	"streamkeeper/internal/coordinator"
 	"streamkeeper/internal/kafkatest"
-	"streamkeeper/internal/wire"
 )
 
 // TestAStreamsGroupOfTheClusterIsNotMadeAgain: before a cluster that coordinates streams groups itself, an application whose group is there would
@@ -19,21 +18,7 @@ func TestAStreamsGroupOfTheClusterIsNotMadeAgain(t *testing.T) {
 	prepare(t, kafka.Bootstrap())
 	join := func(bootstrap, group string) *kmsg.StreamsGroupHeartbeatResponse {
 		t.Helper()
-		c, err := wire.Dial(t.Context(), bootstrap, "application")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		req := kmsg.NewPtrStreamsGroupHeartbeatRequest()
-		process := "p"
-		req.Group, req.MemberID, req.ProcessID, req.RebalanceTimeoutMillis = group, "AAAAAAAAAAAAAAAAAAAAAA", &process, 60_000
-		req.ActiveTasks, req.StandbyTasks, req.WarmupTasks = []kmsg.TaskIDs{}, []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
-		sub := kmsg.NewStreamsGroupHeartbeatRequestTopologySubtopology()
-		sub.SubtopologyID, sub.SourceTopics = "0", []string{sourceTopic}
-		topology := kmsg.NewStreamsGroupHeartbeatRequestTopology()
-		topology.Subtopologies = append(topology.Subtopologies, sub)
-		req.Topology = &topology
-		resp, err := c.Exchange(t.Context(), req)
+		resp, err := kafkatest.Ask(t.Context(), bootstrap, joining(0, group, "AAAAAAAAAAAAAAAAAAAAAA", 0))
 		if err != nil {
 			t.Fatal(err)
 		}

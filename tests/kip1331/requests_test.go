@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/internal/kafkatest"
 )
 
 // What follows makes requests, sends them to both sides, and compares.
@@ -14,19 +16,17 @@ type (
 	node             = kmsg.TopologyDescriptionNode
 )
 
+func raw(version int16, group, member string, epoch int32) kafkatest.Member {
+	return kafkatest.Member{Version: version, Group: group, ID: member, Topic: sourceTopic, Epoch: epoch}
+}
+
 func heartbeat(version int16, group, member string, epoch int32) *heartbeatRequest {
-	r := kmsg.NewPtrStreamsGroupHeartbeatRequest()
-	r.Version, r.Group, r.MemberID, r.MemberEpoch, r.EndpointInformationEpoch = version, group, member, epoch, -1
-	return r
+	return raw(version, group, member, epoch).Heartbeat()
 }
 
 func joining(version int16, group, member string, topologyEpoch int32) *heartbeatRequest {
-	r := heartbeat(version, group, member, 0)
-	r.RebalanceTimeoutMillis, r.ProcessID = 60_000, kmsg.StringPtr("process-"+member)
-	r.ActiveTasks, r.StandbyTasks, r.WarmupTasks = []kmsg.TaskIDs{}, []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
-	s := kmsg.NewStreamsGroupHeartbeatRequestTopologySubtopology()
-	s.SubtopologyID, s.SourceTopics = "0", []string{sourceTopic}
-	r.Topology = &kmsg.StreamsGroupHeartbeatRequestTopology{Epoch: topologyEpoch, Subtopologies: []kmsg.StreamsGroupHeartbeatRequestTopologySubtopology{s}}
+	r := raw(version, group, member, 0).Heartbeat()
+	r.Topology.Epoch = topologyEpoch
 	return r
 }
 
@@ -132,27 +132,14 @@ func (p *pair) delete(version int16, groups ...string) map[string]int16 {
 // commit commits an offset of the source topic, as a member or, with epoch -1, as nobody; it returns the code.
 func (p *pair) commit(group, member string, epoch int32, offset int64) int16 {
 	p.t.Helper()
-	r := kmsg.NewPtrOffsetCommitRequest()
-	r.Version, r.Group, r.MemberID, r.Generation = 9, group, member, epoch
-	part := kmsg.NewOffsetCommitRequestTopicPartition()
-	part.Offset = offset
-	topic := kmsg.NewOffsetCommitRequestTopic()
-	topic.Topic, topic.Partitions = sourceTopic, []kmsg.OffsetCommitRequestTopicPartition{part}
-	r.Topics = []kmsg.OffsetCommitRequestTopic{topic}
-	return same[*kmsg.OffsetCommitResponse](p, r).Topics[0].Partitions[0].ErrorCode
+	return same[*kmsg.OffsetCommitResponse](p, raw(1, group, member, epoch).Commit(0, offset)).Topics[0].Partitions[0].ErrorCode
 }
 
 // committed is the group's offset of the source topic; -1 for none. A group that is gone has none in both worlds, but the embedded
 // log of streamkeeper says so with an error (docs/gaps.md).
 func (p *pair) committed(group string) int64 {
 	p.t.Helper()
-	r := kmsg.NewPtrOffsetFetchRequest()
-	r.Version = 9
-	g := kmsg.NewOffsetFetchRequestGroup()
-	g.Group, g.MemberEpoch = group, -1
-	g.Topics = []kmsg.OffsetFetchRequestGroupTopic{{Topic: sourceTopic, Partitions: []int32{0}}}
-	r.Groups = []kmsg.OffsetFetchRequestGroup{g}
-	theirs, ours := ask[*kmsg.OffsetFetchResponse](p, r)
+	theirs, ours := ask[*kmsg.OffsetFetchResponse](p, raw(1, group, "", -1).Fetch(0))
 	offset := func(r *kmsg.OffsetFetchResponse) int64 {
 		switch g := r.Groups[0]; {
 		case g.ErrorCode == 69:

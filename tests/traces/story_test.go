@@ -231,19 +231,12 @@ func faultyStory(t *testing.T, k *kafkatest.Keeper) [][]string {
 
 // one is the life of one group, with raw requests: the failing pushes are not told apart by any client.
 func one(t *testing.T, c *wire.Client, group string) {
-	join := kmsg.NewPtrStreamsGroupHeartbeatRequest()
-	join.Version, join.Group, join.MemberID, join.RebalanceTimeoutMillis, join.ProcessID = 1, group, "m", 60_000, kmsg.StringPtr("p")
-	join.ActiveTasks, join.StandbyTasks, join.WarmupTasks = []kmsg.TaskIDs{}, []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
-	s := kmsg.NewStreamsGroupHeartbeatRequestTopologySubtopology()
-	s.SubtopologyID, s.SourceTopics = "0", []string{"in"}
-	join.Topology = &kmsg.StreamsGroupHeartbeatRequestTopology{Subtopologies: []kmsg.StreamsGroupHeartbeatRequestTopologySubtopology{s}}
+	m := kafkatest.Member{Version: 1, Group: group, ID: "m", Topic: "in"}
 	push := kmsg.NewPtrStreamsGroupTopologyDescriptionUpdateRequest()
 	push.Group, push.MemberID = group, "m"
 	describe := kmsg.NewPtrStreamsGroupDescribeRequest()
 	describe.Version, describe.Groups, describe.IncludeTopologyDescription = 1, []string{group}, true
-	leave := kmsg.NewPtrStreamsGroupHeartbeatRequest()
-	leave.Version, leave.Group, leave.MemberID, leave.MemberEpoch = 1, group, "m", -1
-	for _, r := range []kmsg.Request{join, push, describe, leave} {
+	for _, r := range []kmsg.Request{m.Heartbeat(), push, describe, m.Leave()} {
 		ctx, cancel := context.WithTimeout(t.Context(), storyTimeout)
 		if _, err := c.Exchange(ctx, r); err != nil {
 			t.Error(err)
