@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/internal/wall"
 )
@@ -160,38 +159,6 @@ func (a *appender) takeClaim(c Claim) {
 	a.kick()
 }
 
-// initProducer gets a producer id and epoch. With the ones in force given, the cluster raises that epoch only.
-func (k *Kafka) initProducer(ctx context.Context, c Claim) (Claim, error) {
-	ctx, cancel := context.WithTimeout(ctx, k.cfg.AppendDeadline)
-	defer cancel()
-	id := TransactionalID(k.id.Topic, c.Partition)
-	for attempt := 0; ; attempt++ {
-		req := kmsg.NewPtrInitProducerIDRequest()
-		req.TransactionalID = &id
-		req.TransactionTimeoutMillis = int32(transactionTimeout.Milliseconds())
-		req.ProducerID, req.ProducerEpoch = c.ProducerID, c.ProducerEpoch
-		resp, err := req.RequestWith(ctx, k.client)
-		if err == nil {
-			err = kerr.ErrorForCode(resp.ErrorCode)
-		} else {
-			err = &connectionError{-1, err}
-		}
-		switch {
-		case err == nil:
-			return Claim{Partition: c.Partition, ProducerID: resp.ProducerID, ProducerEpoch: resp.ProducerEpoch}, nil
-		case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
-			return c, fmt.Errorf("%w: the process needs WRITE and DESCRIBE on the transactional id %s", err, id)
-		case !retriable(err) && !errors.Is(err, kerr.ConcurrentTransactions):
-			return c, fmt.Errorf("producer id of %s: %w", id, err)
-		}
-		select {
-		case <-ctx.Done():
-			return c, fmt.Errorf("producer id of %s: %w (%w)", id, err, context.Cause(ctx))
-		case <-time.After(retryPause(attempt)):
-		}
-	}
-}
-
 // renewal is how far the renewal of a writer is.
 type renewal int8
 
@@ -295,33 +262,46 @@ type proof struct {
 	err    error // ErrFenceUnproven: it is proven that there is no fence
 }
 
-// begin says whether the caller is to prove the fence; if so it must call end. Others wait for its outcome.
+// proofPatience is how long claims wait for the one that proves the fence. That one may have met a broker that hangs; the others prove it for themselves
+// then, which costs each a write.
+const proofPatience = time.Second
+
+// begin says whether the caller is to prove the fence; if so it must call end. Others wait for its outcome, for a while.
 func (f *fenceProof) begin(ctx context.Context) (prove bool, err error) {
 	f.once.Do(func() { f.token = make(chan struct{}, 1) })
-	f.mu.Lock()
-	state := f.state
-	f.mu.Unlock()
-	if state.proven || state.err != nil {
+	if state := f.known(); state != (proof{}) {
 		return false, state.err
 	}
+	late := time.NewTimer(proofPatience)
+	defer late.Stop()
 	select {
 	case f.token <- struct{}{}:
+	case <-late.C:
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.state.proven || f.state.err != nil {
-		<-f.token
-		return false, f.state.err
+	if state := f.known(); state != (proof{}) {
+		f.end(state)
+		return false, state.err
 	}
 	return true, nil
 }
 
-// end tells the outcome; the zero proof (the attempt itself failed) leaves it open.
+func (f *fenceProof) known() proof {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state
+}
+
+// end tells the outcome; the zero proof (the attempt itself failed) leaves it open. Whoever waits goes on.
 func (f *fenceProof) end(p proof) {
 	f.mu.Lock()
-	f.state = p
+	if p != (proof{}) && f.state.err == nil { // that there is none stays
+		f.state = p
+	}
 	f.mu.Unlock()
-	<-f.token
+	select {
+	case <-f.token:
+	default: // several prove it at once
+	}
 }

@@ -76,6 +76,7 @@ type Kafka struct {
 	id       Identity
 	settings Settings
 	leaders  *leaders
+	roster   roster
 	calls    *calls
 	fence    fenceProof
 	timings  Timings
@@ -89,6 +90,8 @@ type Kafka struct {
 	senders   map[int32]*sender
 	appenders map[*appender]struct{}
 	adopted   map[int32]Claim // of an annex: the last claim adopted, by partition
+	// coordinators are the brokers that coordinate the transactional ids, by partition, as they were found last.
+	coordinators map[int32]int32
 }
 
 var _ Log = (*Kafka)(nil)
@@ -99,7 +102,7 @@ func OpenKafka(ctx context.Context, cfg KafkaConfig) (*Kafka, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	options := []kgo.Opt{kgo.RequestTimeoutOverhead(requestOverhead), kgo.ConnIdleTimeout(connectionIdle)}
+	options := []kgo.Opt{kgo.RequestTimeoutOverhead(requestOverhead), kgo.DialTimeout(requestOverhead), kgo.ConnIdleTimeout(connectionIdle)}
 	if len(cfg.SeedBrokers) > 0 {
 		options = append(options, kgo.SeedBrokers(cfg.SeedBrokers...))
 	}
@@ -111,7 +114,7 @@ func OpenKafka(ctx context.Context, cfg KafkaConfig) (*Kafka, error) {
 	}
 	k := &Kafka{
 		cfg: cfg, log: cfg.Logger, tracer: cfg.Tracer, client: client,
-		senders: map[int32]*sender{}, appenders: map[*appender]struct{}{}, adopted: map[int32]Claim{},
+		senders: map[int32]*sender{}, appenders: map[*appender]struct{}{}, adopted: map[int32]Claim{}, coordinators: map[int32]int32{},
 	}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	if err := k.bootstrap(ctx); err != nil {
@@ -299,13 +302,19 @@ func (k *Kafka) atLeader(ctx context.Context, p int32, do func(ctx context.Conte
 
 var errNoLeader = errors.New("the partition has no leader")
 
-// request sends req to a broker.
+// request sends req to a broker. It is given up when the cluster has given the broker up.
 func request[T kmsg.Response](ctx context.Context, k *Kafka, node int32, req kmsg.Request) (T, error) {
-	resp, err := k.client.Broker(int(node)).Request(ctx, req)
+	watched, stop := k.leaders.watch(ctx, node)
+	defer stop()
+	resp, err := k.client.Broker(int(node)).Request(watched, req)
 	if err != nil {
 		var none T
+		if gone := context.Cause(watched); ctx.Err() == nil && errors.Is(gone, errBrokerGone) {
+			err = gone
+		}
 		return none, &connectionError{node, err}
 	}
+	k.roster.heard(node, true)
 	return resp.(T), nil
 }
 

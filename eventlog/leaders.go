@@ -36,6 +36,7 @@ type leaders struct {
 	annex    Annexing      // of OpenAnnex
 	want     chan struct{} // one refresh is wanted
 	patience time.Duration // missingMax, but in tests
+	roster   *roster
 
 	mu      sync.Mutex
 	parts   []leadership
@@ -45,7 +46,7 @@ type leaders struct {
 }
 
 func newLeaders(client *kgo.Client, log *slog.Logger, id Identity) *leaders {
-	l := &leaders{client: client, log: log, id: id, want: make(chan struct{}, 1), patience: missingMax, parts: make([]leadership, id.Partitions), changed: make(chan struct{})}
+	l := &leaders{client: client, log: log, id: id, want: make(chan struct{}, 1), patience: missingMax, roster: &roster{}, parts: make([]leadership, id.Partitions), changed: make(chan struct{})}
 	for p := range l.parts {
 		l.parts[p] = leadership{-1, -1}
 	}
@@ -105,7 +106,7 @@ const missingMax = 10 * time.Second
 func (l *leaders) load(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*requestOverhead)
 	defer cancel()
-	topic, err := topicMetadata(ctx, l.client, l.id.Topic)
+	topic, err := topicMetadata(ctx, l.client, l.roster, l.id.Topic)
 	if err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return err
 	}
@@ -181,16 +182,24 @@ func (l *leaders) take(topic *kmsg.MetadataResponseTopic) {
 }
 
 // topicMetadata asks any broker for the metadata of a topic, which is not created by that.
-func topicMetadata(ctx context.Context, client *kgo.Client, name string) (*kmsg.MetadataResponseTopic, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	rt := kmsg.NewMetadataRequestTopic()
-	rt.Topic = kmsg.StringPtr(name)
-	req.Topics = append(req.Topics, rt)
-	req.AllowAutoTopicCreation = false
-	resp, err := req.RequestWith(ctx, client)
+func topicMetadata(ctx context.Context, client *kgo.Client, r *roster, name string) (*kmsg.MetadataResponseTopic, error) {
+	asked := time.Now()
+	resp, err := anyBroker(ctx, client, r, true, func(ctx context.Context, to kmsg.Requestor) (*kmsg.MetadataResponse, error) {
+		req := kmsg.NewPtrMetadataRequest()
+		rt := kmsg.NewMetadataRequestTopic()
+		rt.Topic = kmsg.StringPtr(name)
+		req.Topics = append(req.Topics, rt)
+		req.AllowAutoTopicCreation = false
+		return req.RequestWith(ctx, to)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("metadata of %s: %w", name, err)
 	}
+	nodes := make([]int32, len(resp.Brokers))
+	for i, b := range resp.Brokers {
+		nodes[i] = b.NodeID
+	}
+	r.list(nodes, asked)
 	if len(resp.Topics) != 1 {
 		return nil, fmt.Errorf("metadata of %s: the answer has %d topics", name, len(resp.Topics))
 	}

@@ -59,6 +59,7 @@ func (k *Kafka) bootstrap(ctx context.Context) error {
 		k.log.Warn("one replica is enough to acknowledge a record of the "+k.cfg.what+": an unclean end of that broker loses it; set min.insync.replicas=2", "topic", k.id.Topic)
 	}
 	k.leaders = newLeaders(k.client, k.log, k.id)
+	k.leaders.roster = &k.roster
 	k.leaders.annex = k.cfg.annex
 	k.leaders.take(topic)
 	return nil
@@ -73,7 +74,7 @@ func (k *Kafka) wrong(setting, found, want, advice string) error {
 func (k *Kafka) ensureTopic(ctx context.Context) (*kmsg.MetadataResponseTopic, error) {
 	created, begun := false, time.Now()
 	for attempt := 0; ; attempt++ {
-		topic, err := topicMetadata(ctx, k.client, k.cfg.Topic)
+		topic, err := topicMetadata(ctx, k.client, &k.roster, k.cfg.Topic)
 		switch {
 		case err == nil && hasLeaders(topic):
 			return topic, nil

@@ -1,0 +1,108 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// coordinatorTransaction is the coordinator type of FindCoordinator for transactional ids.
+const coordinatorTransaction = 1
+
+// initProducer gets a producer id and epoch. With the ones in force given, the cluster raises that epoch only. A request whose answer is not known
+// may have raised the epoch: the last answer is that of the highest one, and what was given up is never used.
+func (k *Kafka) initProducer(ctx context.Context, c Claim) (Claim, error) {
+	ctx, cancel := context.WithTimeout(ctx, k.cfg.AppendDeadline)
+	defer cancel()
+	id := TransactionalID(k.id.Topic, c.Partition)
+	for attempt := 0; ; attempt++ {
+		node, err := k.coordinator(ctx, c.Partition)
+		if err == nil {
+			var got Claim
+			if got, err = k.initOnce(ctx, node, id, c); err == nil {
+				return got, nil
+			}
+			if moved(err) {
+				k.forgetCoordinator(c.Partition, node)
+			}
+		}
+		switch {
+		case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
+			return c, fmt.Errorf("%w: the process needs WRITE and DESCRIBE on the transactional id %s", err, id)
+		case !retriable(err) && !errors.Is(err, kerr.ConcurrentTransactions):
+			return c, fmt.Errorf("producer id of %s: %w", id, err)
+		}
+		select {
+		case <-ctx.Done():
+			return c, fmt.Errorf("producer id of %s: %w (%w)", id, err, context.Cause(ctx))
+		case <-time.After(retryPause(attempt)):
+		}
+	}
+}
+
+// initOnce asks the coordinator once.
+func (k *Kafka) initOnce(ctx context.Context, node int32, id string, c Claim) (Claim, error) {
+	req := kmsg.NewPtrInitProducerIDRequest()
+	req.TransactionalID = &id
+	req.TransactionTimeoutMillis = int32(transactionTimeout.Milliseconds())
+	req.ProducerID, req.ProducerEpoch = c.ProducerID, c.ProducerEpoch
+	resp, err := request[*kmsg.InitProducerIDResponse](ctx, k, node, req)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil {
+		return c, err
+	}
+	return Claim{Partition: c.Partition, ProducerID: resp.ProducerID, ProducerEpoch: resp.ProducerEpoch}, nil
+}
+
+// moved says that another broker may be the coordinator by now.
+func moved(err error) bool {
+	var connection *connectionError
+	return errors.As(err, &connection) || errors.Is(err, kerr.NotCoordinator) || errors.Is(err, kerr.CoordinatorNotAvailable)
+}
+
+// coordinator is the broker that coordinates the transactional id of p.
+func (k *Kafka) coordinator(ctx context.Context, p int32) (int32, error) {
+	k.mu.Lock()
+	node, ok := k.coordinators[p]
+	k.mu.Unlock()
+	if ok {
+		return node, nil
+	}
+	id := TransactionalID(k.id.Topic, p)
+	node, err := anyBroker(ctx, k.client, &k.roster, false, func(ctx context.Context, to kmsg.Requestor) (int32, error) {
+		req := kmsg.NewPtrFindCoordinatorRequest()
+		req.CoordinatorType = coordinatorTransaction
+		req.CoordinatorKey, req.CoordinatorKeys = id, []string{id} // before and since version 4
+		resp, err := req.RequestWith(ctx, to)
+		if err != nil {
+			return 0, &connectionError{-1, err}
+		}
+		code, node := resp.ErrorCode, resp.NodeID
+		if len(resp.Coordinators) > 0 {
+			code, node = resp.Coordinators[0].ErrorCode, resp.Coordinators[0].NodeID
+		}
+		return node, kerr.ErrorForCode(code)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("coordinator of %s: %w", id, err)
+	}
+	k.mu.Lock()
+	k.coordinators[p] = node
+	k.mu.Unlock()
+	return node, nil
+}
+
+// forgetCoordinator has the coordinator of p looked for again, unless that was done meanwhile.
+func (k *Kafka) forgetCoordinator(p, node int32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.coordinators[p] == node {
+		delete(k.coordinators, p)
+	}
+}
