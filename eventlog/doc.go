@@ -17,7 +17,9 @@
 //	kafka.go      Kafka: opening, closing, asking the leader of a partition
 //	topic.go      the topic: made where it is missing, checked at every start
 //	leaders.go    who leads each partition; a topic that is no longer the same
+//	roster.go     brokers that hang: whom to ask, and when to give up
 //	claim.go      claims and their renewal; proof.go: is there a fence at all?
+//	coordinator.go  the broker that gives out a partition's producer epochs
 //	annex.go      a second topic, whose writers adopt the claims of the log's
 //	appender.go   the Writer of one partition: queue, the batch under way, outcomes
 //	sender.go     one Produce request at a time for all partitions of a broker

@@ -25,5 +25,6 @@
 //	expired_test.go   transactional ids that expire
 //	behind_test.go    a replica whose tail stands still, or that has read nothing
 //	forgotten_test.go producers that a partition's leader forgets
+//	hanging_test.go   a broker hangs while a replica dies
 //	moved_test.go     another broker becomes the leader meanwhile
 package fence
