@@ -21,6 +21,7 @@
 //	epochs.go    member epochs, group epochs
 //	tasks.go     no task has two owners
 //	log.go       the record log as the cluster has it
+//	batch.go     the records of a batch on its way
 //	log_check.go what was acknowledged stands there, and counts
 //	log_tasks.go an active task is one member's at a time
 package history

@@ -33,6 +33,7 @@
 //	keeper.go     streamkeeper as a process; older.go: of a former commit
 //	disk_linux.go small file systems that get full; disk_other.go
 //	member.go     a member of a streams group by hand; ask.go: requests about groups, and what is refused in their answers
+//	relay.go      between a replica and the cluster: what passes is held back, altered, made up
 //	topics.go     topics and committed offsets through the admin client
 //	jaeger.go     Jaeger, to look at traces
 //	load.go       numbered records in, and what came out of the application

@@ -36,6 +36,7 @@ type world struct {
 	cluster *kafkatest.Cluster
 	net     *network // nil: loopback
 	keepers [replicas]*kafkatest.Keeper
+	relays  [replicas]*kafkatest.Relay // nil unless the world is relayed
 	rec     *history.Recorder
 	members []*member
 	stages  []*stage
@@ -56,6 +57,8 @@ type cast struct {
 	apps   int // real applications
 	stages int // JVMs for them
 	clocks bool
+	// relayed: one broker alone, whom replicas reach through relays, on loopback. Nothing goes wrong but what the relays do.
+	relayed bool
 }
 
 func newWorld(t *testing.T, c cast) *world {
@@ -65,11 +68,15 @@ func newWorld(t *testing.T, c cast) *world {
 		"auto.leader.rebalance.enable": "false", // leaders move when the test says so
 		"num.replica.fetchers":         "1",
 	}}
-	var why string
-	if w.net, why = newNetwork(t, replicas); w.net == nil {
-		t.Logf("NO NETWORK NAMESPACES: %s. Replicas run on loopback, and are not cut from anything; what needs no namespace is played.", why)
+	if c.relayed {
+		o.Brokers = 1
 	} else {
-		o.Host = w.net.host(1)
+		var why string
+		if w.net, why = newNetwork(t, replicas); w.net == nil {
+			t.Logf("NO NETWORK NAMESPACES: %s. Replicas run on loopback, and are not cut from anything; what needs no namespace is played.", why)
+		} else {
+			o.Host = w.net.host(1)
+		}
 	}
 	w.cluster = kafkatest.Start(t, o)
 	kafkatest.CreateTopics(t, w.cluster.Bootstrap(), inPartitions, inTopic)
@@ -79,7 +86,12 @@ func newWorld(t *testing.T, c cast) *world {
 		}
 	}
 	for i := range w.keepers {
-		args := []string{"serve", "--bootstrap-servers", w.cluster.Bootstrap(), "--log-topic", logTopic, "--log-partitions", fmt.Sprint(logPartitions),
+		bootstrap := w.cluster.Bootstrap()
+		if c.relayed {
+			w.relays[i] = kafkatest.NewRelay(t, "127.0.0.1", fmt.Sprint("before replica ", i))
+			bootstrap = w.relays[i].Through(bootstrap)
+		}
+		args := []string{"serve", "--bootstrap-servers", bootstrap, "--log-topic", logTopic, "--log-partitions", fmt.Sprint(logPartitions),
 			"--node-id", fmt.Sprint(firstNode + int32(i)), "--ownership-session-timeout", ownershipSession.String(), "--shutdown-timeout", "10s",
 			"--set", "group.streams.initial.rebalance.delay.ms=0", "--set", "group.streams.min.session.timeout.ms=6000",
 			"--set", "group.streams.session.timeout.ms=12000", "--set", "group.streams.min.heartbeat.interval.ms=200",

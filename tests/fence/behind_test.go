@@ -23,7 +23,7 @@ func TestAReplicaThatIsBehindDeniesNothing(t *testing.T) {
 			w := newWorld(t, options(version))
 			first := w.owner(0)
 			owner, behind := w.nodes[first.NodeID], w.nodes[nodeOne+nodeTwo-first.NodeID]
-			tail := behind.relay.holdAll(isFetch)
+			tail := behind.relay.HoldAll(isFetch)
 			group := w.group(0)
 			var epoch int32
 			w.until("join", func() (err error) { epoch, err = owner.beat(group, "m", 0); return err })
@@ -46,7 +46,7 @@ func TestAReplicaThatIsBehindDeniesNothing(t *testing.T) {
 				t.Error("a replica that has read nothing says that it is ready")
 			}
 
-			tail.release()
+			tail.Release()
 			behind.WaitReady()
 			// It is one of the two again, and the group may have moved to it.
 			w.until("the offset", func() error {

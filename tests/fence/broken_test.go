@@ -1,9 +1,7 @@
 package fence
 
 import (
-	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"slices"
 	"testing"
 	"time"
@@ -16,38 +14,25 @@ import (
 
 // strip has a replica append without its producer id and epoch: what a log without a fence is like.
 func (r *replica) strip() {
-	r.relay.setChange(func(req kmsg.Request) bool {
+	r.relay.SetChange(func(req kmsg.Request) bool {
 		q, ok := req.(*kmsg.ProduceRequest)
 		if !ok {
 			return false
 		}
 		for _, t := range q.Topics {
 			for _, p := range t.Partitions {
-				withoutProducer(p.Records)
+				kafkatest.WithoutProducer(p.Records)
 			}
 		}
 		return true
 	})
 }
 
-// withoutProducer takes producer id, epoch and sequence out of a batch, in place. Where they are (message format 2):
-//
-//	17 int32 CRC-32C of what follows it
-//	43 int64 producer id
-//	51 int16 producer epoch
-//	53 int32 sequence of the first record
-func withoutProducer(batch []byte) {
-	for i := range batch[43:57] {
-		batch[43+i] = 0xff
-	}
-	binary.BigEndian.PutUint32(batch[17:], crc32.Checksum(batch[21:], crc32.MakeTable(crc32.Castagnoli)))
-}
-
 // pretend has the cluster's answers to appends made up: they are acknowledged and go nowhere. It is what a log without a fence is like for
 // the owner that was replaced: whatever it writes is acknowledged, and counts for nobody.
 func (r *replica) pretend() {
 	offset := int64(1 << 40)
-	r.relay.setAnswer(func(req kmsg.Request) kmsg.Response {
+	r.relay.SetAnswer(func(req kmsg.Request) kmsg.Response {
 		switch q := req.(type) {
 		case *kmsg.HeartbeatRequest:
 			resp := q.ResponseKind().(*kmsg.HeartbeatResponse)
@@ -125,7 +110,7 @@ func TestABrokenFenceIsFound(t *testing.T) {
 	if err := found(w.rec.History().Check(history.Options{Stale: time.Hour}), history.RuleLinearizable); err != nil {
 		t.Error(err)
 	}
-	former.relay.drop(tail)
-	former.relay.setAnswer(nil)
-	former.relay.setChange(nil)
+	former.relay.Drop(tail)
+	former.relay.SetAnswer(nil)
+	former.relay.SetChange(nil)
 }

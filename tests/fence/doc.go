@@ -14,7 +14,6 @@
 //
 // File map:
 //
-//	relay_test.go     between a replica and the cluster
 //	match_test.go     which frame is meant
 //	world_test.go     a cluster, two replicas, who owns what
 //	client_test.go    a client that asks one replica and takes note

@@ -38,7 +38,7 @@ func TestTheClusterForgetsTheTransactionalID(t *testing.T) {
 				t.Fatalf("the successor has the same producer id %d: nothing is tested", now.ProducerID)
 			}
 			w.useNext(s.next, s.group, "m2", nextOffset)
-			s.former.relay.drop(s.held) // the cluster takes it
+			s.former.relay.Drop(s.held) // the cluster takes it
 			w.waitVoid()
 			w.useNext(s.next, s.group, "m3", nextOffset+1)
 			s.wake()

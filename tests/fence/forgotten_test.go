@@ -35,11 +35,11 @@ func TestTheClusterForgetsTheProducer(t *testing.T) {
 			w.waitOwner(0, s.next.node, s.behind)
 			w.useNext(s.next, s.group, "m2", nextOffset)
 
-			s.next.relay.setAnswer(noEpochs)
+			s.next.relay.SetAnswer(noEpochs)
 			w.waitProducerForgotten(0)
-			s.former.relay.drop(s.held) // the cluster takes it
+			s.former.relay.Drop(s.held) // the cluster takes it
 			w.waitVoid()
-			s.next.relay.setAnswer(nil)
+			s.next.relay.SetAnswer(nil)
 			w.useNext(s.next, s.group, "m3", nextOffset+1)
 			s.wake()
 			for _, v := range w.waitRepaired().Void() {

@@ -14,7 +14,7 @@ import (
 // believe has a replica believe for as long as it runs that it is a member of the ownership group, whatever the group thinks: its heartbeats are
 // answered by the relay. A deposed coordinator of the cluster could do that.
 func (r *replica) believe() {
-	r.relay.setAnswer(func(req kmsg.Request) kmsg.Response {
+	r.relay.SetAnswer(func(req kmsg.Request) kmsg.Response {
 		h, ok := req.(*kmsg.HeartbeatRequest)
 		if !ok {
 			return nil
@@ -26,14 +26,14 @@ func (r *replica) believe() {
 }
 
 // isFetch matches what the tail reads.
-func isFetch(f frame) bool {
-	_, ok := f.request.(*kmsg.FetchRequest)
-	return ok && f.response != nil
+func isFetch(f kafkatest.Frame) bool {
+	_, ok := f.Request.(*kmsg.FetchRequest)
+	return ok && f.Response != nil
 }
 
 // split makes two owners of a shard: the first is told that it is one still, and hears nothing of the second where deaf. group has a member
 // "m" and a committed offset.
-func (w *world) split(deaf bool) (former, next *replica, group string, epoch int32, tail *hold) {
+func (w *world) split(deaf bool) (former, next *replica, group string, epoch int32, tail *kafkatest.Hold) {
 	w.ready()
 	first := w.owner(0)
 	former, next = w.nodes[first.NodeID], w.nodes[nodeOne+nodeTwo-first.NodeID]
@@ -41,7 +41,7 @@ func (w *world) split(deaf bool) (former, next *replica, group string, epoch int
 	w.until("join", func() (err error) { epoch, err = former.beat(group, "m", 0); return err })
 	w.until("commit", func() error { return former.commit(group, "m", epoch, 1) })
 	if deaf {
-		tail = former.relay.holdAll(isFetch)
+		tail = former.relay.HoldAll(isFetch)
 	}
 	former.believe()
 	w.waitOwner(0, next.node, first.From)
@@ -84,9 +84,9 @@ func TestTwoBelieveThatTheyOwn(t *testing.T) {
 					}
 				}
 				if tail != nil {
-					former.relay.drop(tail)
+					former.relay.Drop(tail)
 				}
-				former.relay.setAnswer(nil)
+				former.relay.SetAnswer(nil)
 				w.ready()
 				w.useNext(w.nodes[w.owner(0).NodeID], group, "m3", lastOffset)
 				stale := time.Duration(0)
@@ -110,7 +110,7 @@ func TestNobodyAnswersBeyondItsLease(t *testing.T) {
 	var epoch int32
 	w.until("join", func() (err error) { epoch, err = cut.beat(group, "m", 0); return err })
 	w.until("commit", func() error { return cut.commit(group, "m", epoch, 1) })
-	everything := cut.relay.holdAll(func(frame) bool { return true })
+	everything := cut.relay.HoldAll(func(kafkatest.Frame) bool { return true })
 	stop := make(chan struct{})
 	type seen struct{ answered, refused int }
 	ended := make(chan seen)
@@ -145,7 +145,7 @@ func TestNobodyAnswersBeyondItsLease(t *testing.T) {
 	if n.answered == 0 || n.refused == 0 {
 		t.Errorf("%d answers and %d refusals: of both there must be some, or nothing was tested", n.answered, n.refused)
 	}
-	cut.relay.drop(everything)
+	cut.relay.Drop(everything)
 	if err := <-fetched; err == nil {
 		t.Log("the fetch was answered when the cluster was back")
 	}

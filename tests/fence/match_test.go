@@ -1,12 +1,13 @@
 package fence
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/internal/history"
+	"streamkeeper/internal/kafkatest"
 )
 
 // way is a direction.
@@ -19,20 +20,20 @@ const (
 
 func (w way) String() string { return [...]string{"asked", "answered"}[w] }
 
-func (w way) is(f frame) bool { return (f.response != nil) == (w == answered) }
+func (w way) is(f kafkatest.Frame) bool { return (f.Response != nil) == (w == answered) }
 
 // initProducerID matches the first step of a claim, or of a renewal, of a partition.
-func initProducerID(w way, topic string, partition int32) func(frame) bool {
-	return func(f frame) bool {
-		r, ok := f.request.(*kmsg.InitProducerIDRequest)
+func initProducerID(w way, topic string, partition int32) func(kafkatest.Frame) bool {
+	return func(f kafkatest.Frame) bool {
+		r, ok := f.Request.(*kmsg.InitProducerIDRequest)
 		return ok && w.is(f) && r.TransactionalID != nil && *r.TransactionalID == fmt.Sprintf("%s-%d", topic, partition)
 	}
 }
 
 // produce matches an append with a record of which ok says that it is meant.
-func produce(w way, partition int32, ok func(eventlog.Record) bool) func(frame) bool {
-	return func(f frame) bool {
-		r, is := f.request.(*kmsg.ProduceRequest)
+func produce(w way, partition int32, ok func(eventlog.Record) bool) func(kafkatest.Frame) bool {
+	return func(f kafkatest.Frame) bool {
+		r, is := f.Request.(*kmsg.ProduceRequest)
 		if !is || !w.is(f) {
 			return false
 		}
@@ -41,7 +42,7 @@ func produce(w way, partition int32, ok func(eventlog.Record) bool) func(frame) 
 				if p.Partition != partition {
 					continue
 				}
-				for _, rec := range recordsOf(p.Records) {
+				for _, rec := range history.RecordsOf(p.Records) {
 					if ok(rec) {
 						return true
 					}
@@ -76,29 +77,4 @@ func claiming(r eventlog.Record) bool {
 func repeating(r eventlog.Record) bool {
 	o, ok := r.Value.(*eventlog.Ownership)
 	return ok && o.Claim >= 0 && !o.Released
-}
-
-// recordsOf decodes a batch of the record log; of another topic, or a compressed one, it has none.
-func recordsOf(raw []byte) []eventlog.Record {
-	var batch kmsg.RecordBatch
-	if batch.ReadFrom(raw) != nil || batch.Attributes&7 != 0 {
-		return nil
-	}
-	var out []eventlog.Record
-	for rest := batch.Records; len(rest) > 0; {
-		n, size := binary.Varint(rest)
-		end := size + int(n)
-		if size <= 0 || n <= 0 || end > len(rest) {
-			return out
-		}
-		var r kmsg.Record
-		if r.ReadFrom(rest[:end]) != nil {
-			return out
-		}
-		rest = rest[end:]
-		if rec, err := eventlog.Decode(eventlog.Raw{Key: r.Key, Value: r.Value}); err == nil {
-			out = append(out, rec)
-		}
-	}
-	return out
 }

@@ -34,20 +34,20 @@ var moves = []struct {
 		s.waitOwner(0, s.next.node, s.behind)
 		s.useNext(s.next, s.group, "m2", nextOffset)
 		s.moveLeader(0)
-		s.former.relay.drop(s.held)
+		s.former.relay.Drop(s.held)
 	}},
 	{name: "the leader moves before the successor claims", play: func(s *stage) {
 		s.former.Pause()
 		s.moveLeader(0)
 		s.waitOwner(0, s.next.node, s.behind)
 		s.useNext(s.next, s.group, "m2", nextOffset)
-		s.former.relay.drop(s.held)
+		s.former.relay.Drop(s.held)
 	}},
 	{name: "the leader dies with the append, which not all replicas have", always: true, play: func(s *stage) {
 		leader, followers := s.replicas(0)
 		s.cluster.Pause(followers[0])
 		before := s.logBytes(leader, 0)
-		s.former.relay.drop(s.held)
+		s.former.relay.Drop(s.held)
 		kafkatest.Eventually(s.t, patience, func() error {
 			if s.logBytes(leader, 0) == before {
 				return errors.New("the leader has not written the append yet")
@@ -64,7 +64,7 @@ var moves = []struct {
 	{name: "a leader that hung comes back with the append", play: func(s *stage) {
 		leader, _ := s.replicas(0)
 		s.cluster.Pause(leader)
-		s.former.relay.drop(s.held) // into the sockets of a broker that sleeps
+		s.former.relay.Drop(s.held) // into the sockets of a broker that sleeps
 		arrive()
 		s.former.Pause()
 		began := time.Now()

@@ -1,6 +1,10 @@
 package fence
 
-import "time"
+import (
+	"time"
+
+	"streamkeeper/internal/kafkatest"
+)
 
 // stage is an owner with a commit under way, held back by its relay, and who is to follow it.
 type stage struct {
@@ -9,7 +13,7 @@ type stage struct {
 	group        string
 	epoch        int32
 	behind       int64 // the former's claim
-	held         *hold
+	held         *kafkatest.Hold
 	late         chan error
 }
 
@@ -27,10 +31,10 @@ func (w *world) working() *stage {
 // send has the owner send another commit, which its relay holds.
 func (s *stage) send() {
 	s.t.Helper()
-	s.held = s.former.relay.hold(produce(asked, 0, commitOf(s.group, lateOffset)))
+	s.held = s.former.relay.Hold(produce(asked, 0, commitOf(s.group, lateOffset)))
 	go func() { s.late <- s.former.commit(s.group, "m", s.epoch, lateOffset) }()
 	select {
-	case <-s.held.caught:
+	case <-s.held.Caught:
 	case <-time.After(patience):
 		s.t.Fatal("the commit was not sent")
 	}

@@ -18,7 +18,7 @@ type step struct {
 	// does is what a client asks the owner for; nil for a step that comes by itself.
 	does func(r *replica, group string, epoch int32) error
 	// at is the frame at which it stops; nil: the owner is stopped first, and asked then.
-	at func(w *world, group string, p int32) func(frame) bool
+	at func(w *world, group string, p int32) func(kafkatest.Frame) bool
 	// behind is what a client asks the owner for when that frame is held.
 	behind func(r *replica, group string, epoch int32) error
 	// claims: the owner is to claim the shard at that moment, because the other one has stopped.
@@ -45,8 +45,8 @@ func fetchLate(r *replica, group string, _ int32) error {
 	return err
 }
 
-func appendOf(w way, what func(group string) func(eventlog.Record) bool) func(*world, string, int32) func(frame) bool {
-	return func(_ *world, group string, p int32) func(frame) bool { return produce(w, p, what(group)) }
+func appendOf(w way, what func(group string) func(eventlog.Record) bool) func(*world, string, int32) func(kafkatest.Frame) bool {
+	return func(_ *world, group string, p int32) func(kafkatest.Frame) bool { return produce(w, p, what(group)) }
 }
 
 func theCommit(group string) func(eventlog.Record) bool { return commitOf(group, lateOffset) }
@@ -54,15 +54,15 @@ func theMember(group string) func(eventlog.Record) bool { return memberOf(group,
 func aRepeat(string) func(eventlog.Record) bool         { return repeating }
 func aClaim(string) func(eventlog.Record) bool          { return claiming }
 
-func claimOf(w way) func(*world, string, int32) func(frame) bool {
-	return func(wd *world, _ string, p int32) func(frame) bool { return initProducerID(w, wd.topic, p) }
+func claimOf(w way) func(*world, string, int32) func(kafkatest.Frame) bool {
+	return func(wd *world, _ string, p int32) func(kafkatest.Frame) bool { return initProducerID(w, wd.topic, p) }
 }
 
 // renewalOf matches the first step of a renewal, which names the epoch in force.
-func renewalOf(w way) func(*world, string, int32) func(frame) bool {
-	return func(wd *world, _ string, p int32) func(frame) bool {
+func renewalOf(w way) func(*world, string, int32) func(kafkatest.Frame) bool {
+	return func(wd *world, _ string, p int32) func(kafkatest.Frame) bool {
 		is := initProducerID(w, wd.topic, p)
-		return func(f frame) bool { return is(f) && f.request.(*kmsg.InitProducerIDRequest).ProducerID >= 0 }
+		return func(f kafkatest.Frame) bool { return is(f) && f.Request.(*kmsg.InitProducerIDRequest).ProducerID >= 0 }
 	}
 }
 
@@ -151,14 +151,14 @@ func (w *world) play(s step) {
 	if s.claims {
 		stopped, next = other, owner
 	}
-	var h *hold
+	var h *kafkatest.Hold
 	late := make(chan error, 1)
 	switch {
 	case s.at == nil:
 		stopped.Pause()
 		go func() { late <- s.does(stopped, group, epoch) }()
 	default:
-		h = stopped.relay.hold(s.at(w, group, p))
+		h = stopped.relay.Hold(s.at(w, group, p))
 		go func() {
 			if s.does == nil {
 				late <- nil
@@ -170,7 +170,7 @@ func (w *world) play(s step) {
 			next.Stop()
 		}
 		select {
-		case <-h.caught:
+		case <-h.Caught:
 		case <-time.After(patience):
 			w.t.Fatalf("%s: nothing was caught", s.name)
 		}
@@ -189,7 +189,7 @@ func (w *world) play(s step) {
 	w.useNext(next, group, "m2", nextOffset)
 
 	if h != nil { // what was on its way arrives, the process still sleeps
-		stopped.relay.drop(h)
+		stopped.relay.Drop(h)
 		w.useNext(next, group, "m3", nextOffset+1)
 	}
 	asleep := w.askAsleep(stopped, group, epoch)

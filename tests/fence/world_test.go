@@ -53,7 +53,7 @@ const (
 type replica struct {
 	*kafkatest.Keeper
 	*asker
-	relay *relay
+	relay *kafkatest.Relay
 }
 
 // world is a cluster with two replicas.
@@ -103,10 +103,10 @@ func newWorld(t *testing.T, o kafkatest.Options, more ...string) *world {
 	w.rec = history.NewRecorder(func() time.Duration { return time.Since(start) })
 	prepare(t, w.cluster)
 	for _, id := range []int32{nodeOne, nodeTwo} {
-		r := &replica{relay: newRelay(t, fmt.Sprint(id))}
+		r := &replica{relay: kafkatest.NewRelay(t, "127.0.0.1", fmt.Sprint(id))}
 		var seeds []string
 		for _, broker := range w.seeds() {
-			seeds = append(seeds, r.relay.through(broker))
+			seeds = append(seeds, r.relay.Through(broker))
 		}
 		r.Keeper = kafkatest.NewStreamkeeper(t, append([]string{"serve", "--bootstrap-servers", strings.Join(seeds, ","), "--log-topic", w.topic,
 			"--log-partitions", fmt.Sprint(partitions), "--node-id", fmt.Sprint(id), "--ownership-session-timeout", session.String(), "--shutdown-timeout", session.String(), "--plugin", "none",

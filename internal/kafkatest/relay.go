@@ -1,9 +1,10 @@
-package fence
+package kafkatest
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net"
 	"strconv"
@@ -18,21 +19,23 @@ import (
 // frameMax bounds a frame of a test.
 const frameMax = 64 << 20
 
-// frame is one request on its way to the cluster, or one answer on its way back.
-type frame struct {
-	request  kmsg.Request
-	response kmsg.Response // nil: it is the request
+// Frame is one request on its way to the cluster, or one answer on its way back.
+type Frame struct {
+	Request  kmsg.Request
+	Response kmsg.Response // nil: it is the request
 }
 
-// relay is how one replica reaches the cluster: a port for each broker. Addresses in answers are replaced, so that the replica knows no other way.
-type relay struct {
-	t    *testing.T
+// Relay is how one replica reaches the cluster: a port for each broker. Addresses in answers are replaced, so that the replica knows no other way.
+// What passes can be held back, altered, or answered in the cluster's place. All methods may be called from any goroutine.
+type Relay struct {
+	tb   testing.TB
 	name string
+	host string // where it listens
 
 	mu      sync.Mutex
 	brokers map[string]net.Listener // by the broker's own address
 	conns   map[net.Conn]bool
-	holds   []*hold
+	holds   []*Hold
 	// answer makes up the answer to a request, which then does not reach the cluster; nil answers nothing.
 	answer func(kmsg.Request) kmsg.Response
 	// change alters a request before it is sent on.
@@ -40,25 +43,28 @@ type relay struct {
 	closed bool
 }
 
-// hold keeps back frames from the first that matches on, in its direction of its connection.
-type hold struct {
-	match  func(frame) bool
-	caught chan struct{} // closed when one is held
+// Hold keeps back frames from the first that matches on, in its direction of its connection.
+type Hold struct {
+	// Caught is closed when one is held.
+	Caught chan struct{}
+	match  func(Frame) bool
 	free   chan struct{} // closed to let it go
 	once   sync.Once
 	taken  bool
 	all    bool // every frame that matches, not the first alone
 }
 
-func (h *hold) release() { h.once.Do(func() { close(h.free) }) }
+// Release lets go what is held; what matches later is held no more.
+func (h *Hold) Release() { h.once.Do(func() { close(h.free) }) }
 
-func newRelay(t *testing.T, name string) *relay {
-	r := &relay{t: t, name: name, brokers: map[string]net.Listener{}, conns: map[net.Conn]bool{}}
-	t.Cleanup(r.close)
+// NewRelay makes one that listens at a host's free ports. name is for messages. It ends with the test.
+func NewRelay(tb testing.TB, host, name string) *Relay {
+	r := &Relay{tb: tb, name: name, host: host, brokers: map[string]net.Listener{}, conns: map[net.Conn]bool{}}
+	tb.Cleanup(r.close)
 	return r
 }
 
-func (r *relay) close() {
+func (r *Relay) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
@@ -69,20 +75,20 @@ func (r *relay) close() {
 		c.Close()
 	}
 	for _, h := range r.holds {
-		h.release()
+		h.Release()
 	}
 }
 
-// through is the address at which the replica reaches a broker.
-func (r *relay) through(broker string) string {
+// Through is the address at which the replica reaches a broker.
+func (r *Relay) Through(broker string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l := r.brokers[broker]; l != nil {
 		return l.Addr().String()
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(r.host, "0"))
 	if err != nil {
-		r.t.Errorf("relay %s: %v", r.name, err)
+		r.tb.Errorf("relay %s: %v", r.name, err)
 		return broker
 	}
 	r.brokers[broker] = l
@@ -98,25 +104,26 @@ func (r *relay) through(broker string) string {
 	return l.Addr().String()
 }
 
-// hold has the next frame that matches held back.
-func (r *relay) hold(match func(frame) bool) *hold {
+// Hold has the next frame that matches held back.
+func (r *Relay) Hold(match func(Frame) bool) *Hold {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := &hold{match: match, caught: make(chan struct{}), free: make(chan struct{})}
+	h := &Hold{match: match, Caught: make(chan struct{}), free: make(chan struct{})}
 	r.holds = append(r.holds, h)
 	return h
 }
 
-// holdAll has all frames that match held back from now on.
-func (r *relay) holdAll(match func(frame) bool) *hold {
-	h := r.hold(match)
+// HoldAll has all frames that match held back from now on.
+func (r *Relay) HoldAll(match func(Frame) bool) *Hold {
+	h := r.Hold(match)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h.all = true
 	return h
 }
 
-func (r *relay) drop(h *hold) {
+// Drop ends a hold.
+func (r *Relay) Drop(h *Hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.holds {
@@ -125,30 +132,32 @@ func (r *relay) drop(h *hold) {
 			break
 		}
 	}
-	h.release()
+	h.Release()
 }
 
-func (r *relay) setAnswer(f func(kmsg.Request) kmsg.Response) {
+// SetAnswer has answers made up by f: a request that it answers does not reach the cluster; nil answers nothing.
+func (r *Relay) SetAnswer(f func(kmsg.Request) kmsg.Response) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answer = f
 }
 
-func (r *relay) setChange(f func(kmsg.Request) bool) {
+// SetChange has f alter requests, and say which it has altered; nil alters nothing.
+func (r *Relay) SetChange(f func(kmsg.Request) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.change = f
 }
 
 // pass waits for as long as the frame is held.
-func (r *relay) pass(f frame) {
+func (r *Relay) pass(f Frame) {
 	r.mu.Lock()
-	var held []*hold
+	var held []*Hold
 	for _, h := range r.holds {
 		if (h.all || !h.taken) && h.match(f) {
 			if !h.taken {
 				h.taken = true
-				close(h.caught)
+				close(h.Caught)
 			}
 			held = append(held, h)
 		}
@@ -169,7 +178,7 @@ type pending struct {
 // pendingMax bounds what a replica has under way on one connection: kgo has a few, the gateway some more.
 const pendingMax = 4096
 
-func (r *relay) serve(client net.Conn, address string) {
+func (r *Relay) serve(client net.Conn, address string) {
 	broker, err := net.Dial("tcp", address)
 	if err != nil {
 		client.Close()
@@ -204,7 +213,7 @@ func (r *relay) serve(client net.Conn, address string) {
 // looksAt are the requests that are decoded: those that matter to a shard, and those that tell addresses.
 var looksAt = map[int16]bool{0: true, 1: true, 3: true, 10: true, 11: true, 12: true, 13: true, 14: true, 22: true, 60: true}
 
-func (r *relay) requests(client, broker net.Conn, due chan<- pending) {
+func (r *Relay) requests(client, broker net.Conn, due chan<- pending) {
 	for {
 		b, err := readFrame(client)
 		if err != nil {
@@ -213,17 +222,17 @@ func (r *relay) requests(client, broker net.Conn, due chan<- pending) {
 		h, err := wire.ParseHeader(b)
 		var unknown *wire.UnknownKeyError
 		if err != nil && !errors.As(err, &unknown) {
-			r.t.Errorf("relay %s: %v", r.name, err)
+			r.tb.Errorf("relay %s: %v", r.name, err)
 			return
 		}
 		p := pending{header: h}
 		out := withLength(b)
 		if err == nil && looksAt[h.Key] {
 			if p.request, err = wire.ParseRequest(h.Key, h.Version, b[h.Size:]); err != nil {
-				r.t.Errorf("relay %s: %v", r.name, err)
+				r.tb.Errorf("relay %s: %v", r.name, err)
 				return
 			}
-			r.pass(frame{request: p.request})
+			r.pass(Frame{Request: p.request})
 			r.mu.Lock()
 			answer, change := r.answer, r.change
 			r.mu.Unlock()
@@ -246,7 +255,7 @@ func (r *relay) requests(client, broker net.Conn, due chan<- pending) {
 	}
 }
 
-func (r *relay) answers(client, broker net.Conn, due <-chan pending) {
+func (r *Relay) answers(client, broker net.Conn, due <-chan pending) {
 	for p := range due {
 		var out []byte
 		resp := p.made
@@ -267,7 +276,7 @@ func (r *relay) answers(client, broker net.Conn, due <-chan pending) {
 				resp, err = wire.ParseResponse(p.header.Key, p.header.Version, body)
 			}
 			if err != nil {
-				r.t.Errorf("relay %s: %v", r.name, err)
+				r.tb.Errorf("relay %s: %v", r.name, err)
 				return
 			}
 			if r.rewrite(resp) {
@@ -275,7 +284,7 @@ func (r *relay) answers(client, broker net.Conn, due <-chan pending) {
 			}
 		}
 		if p.request != nil {
-			r.pass(frame{request: p.request, response: resp})
+			r.pass(Frame{Request: p.request, Response: resp})
 		}
 		if _, err := client.Write(out); err != nil {
 			return
@@ -284,12 +293,12 @@ func (r *relay) answers(client, broker net.Conn, due <-chan pending) {
 }
 
 // rewrite puts the relay's ports in place of the brokers'.
-func (r *relay) rewrite(resp kmsg.Response) bool {
+func (r *Relay) rewrite(resp kmsg.Response) bool {
 	way := func(host *string, port *int32) {
 		if *host == "" {
 			return
 		}
-		h, p, err := net.SplitHostPort(r.through(net.JoinHostPort(*host, fmt.Sprint(*port))))
+		h, p, err := net.SplitHostPort(r.Through(net.JoinHostPort(*host, fmt.Sprint(*port))))
 		if err != nil {
 			panic(err)
 		}
@@ -339,4 +348,17 @@ func readFrame(c net.Conn) ([]byte, error) {
 
 func withLength(b []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, len(b)+4), uint32(len(b))), b...)
+}
+
+// WithoutProducer takes producer id, epoch and sequence out of a batch, in place. Where they are (message format 2):
+//
+//	17 int32 CRC-32C of what follows it
+//	43 int64 producer id
+//	51 int16 producer epoch
+//	53 int32 sequence of the first record
+func WithoutProducer(batch []byte) {
+	for i := range batch[43:57] {
+		batch[43+i] = 0xff
+	}
+	binary.BigEndian.PutUint32(batch[17:], crc32.Checksum(batch[21:], crc32.MakeTable(crc32.Castagnoli)))
 }
