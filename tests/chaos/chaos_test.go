@@ -56,11 +56,12 @@ func TestChaos(t *testing.T) {
 	}
 	defer func() { stop(); running.Wait() }()
 	w.calm("the beginning")
+	begun := w.now()
 	for _, seed := range seeds {
 		t.Logf("SEED %d (go test ./tests/chaos -v -args -seed %d -for 10m)", seed, seed)
 		d := &deck{draw: rand.New(rand.NewPCG(seed, 0))}
 		for blow := 0; !t.Failed(); blow++ {
-			if *forFlag > 0 && w.now() > *forFlag || *forFlag == 0 && blow == shortBlows {
+			if *forFlag > 0 && w.now()-begun > *forFlag || *forFlag == 0 && blow == shortBlows {
 				break
 			}
 			w.blow(d)
