@@ -21,25 +21,26 @@ const clockSlack = time.Second
 // A task has one owner, and a new owner begins when the former has given it back, or was removed from the group: an instance that hears nothing
 // from its coordinator for longer than its session works on until it is told, as before Kafka. So two tenures of a task may overlap where the log
 // has the removal of the former's member between their beginnings, and only there.
-func (w *world) judgeApp(a *application, j history.Judged) (wrong []string) {
-	seen := a.sink.Seen()
-	removed := removals(a.group, j)
+//
+// skewed: clocks of replicas were wrong in the run, and with them times in the log. told is what was found that is no fault.
+func judgeApp(group string, seen []kafkatest.Seen, j history.Judged, skewed bool) (wrong []string, told string) {
+	removed := removals(group, j)
 	tenures := tenuresOf(seen)
 	excused := 0
 	for _, b := range kafkatest.CheckTenures(seen) {
-		former, next := tenures[b.Late.Tenure], tenures[b.After.Tenure]
-		if b.What != kafkatest.OutOfOrder && w.wasRemoved(removed[b.Late.Thread+"-consumer"], former.from, next.from) {
+		of := removed[b.Late.Thread+"-consumer"]
+		if b.What != kafkatest.OutOfOrder && wasRemoved(of, tenures[b.Late.Tenure].from, tenures[b.After.Tenure].from, skewed) {
 			excused++
 			continue
 		}
-		wrong = append(wrong, fmt.Sprintf("%s: %v; removals of its member: %v", a.group, b, removed[b.Late.Thread+"-consumer"]))
+		wrong = append(wrong, fmt.Sprintf("%s: %v; removals of its member: %v", group, b, of))
 	}
 	n := 0
 	for _, times := range removed {
 		n += len(times)
 	}
-	w.t.Logf("%s: %d records out in %d tenures, members were removed %d times, %d tenures overlap because of it", a.group, len(seen), len(tenures), n, excused)
-	return append(wrong, wentBack(a.group, j)...)
+	return append(wrong, wentBack(group, j)...),
+		fmt.Sprintf("%s: %d records out in %d tenures, members were removed %d times, %d tenures overlap because of it", group, len(seen), len(tenures), n, excused)
 }
 
 // span is the time between the first and the last record of a tenure.
@@ -84,10 +85,10 @@ func removals(group string, j history.Judged) map[string][]time.Time {
 	return all
 }
 
-// wasRemoved says whether one of the times lies between two others. Times in the log are those of a replica, whose clock the test may have set wrong.
-func (w *world) wasRemoved(times []time.Time, from, to time.Time) bool {
+// wasRemoved says whether one of the times lies between two others. Times in the log are those of a replica, whose clock the test may have set wrong (skewed).
+func wasRemoved(times []time.Time, from, to time.Time, skewed bool) bool {
 	wrong := []time.Duration{0}
-	if w.skewed {
+	if skewed {
 		wrong = append(wrong, clockSkew, -clockSkew)
 	}
 	return slices.ContainsFunc(times, func(at time.Time) bool {

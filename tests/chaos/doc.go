@@ -19,7 +19,7 @@
 //	member_test.go   a member of a group, with the rules of Kafka's client
 //	faults_test.go   what goes wrong
 //	chaos_test.go    the run: blow, calm, blow
-//	apps_test.go     real applications; appjudge_test.go: what must be so of them
+//	apps_test.go     real applications; appjudge_test.go: what must be so of them; appjudge_self_test.go
 //	judge_test.go    what must be so in the end
 //	sabotage_test.go that a run can fail
 package chaos

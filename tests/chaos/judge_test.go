@@ -33,7 +33,9 @@ func (w *world) judge() (wrong []string) {
 		wrong = append(wrong, v.String())
 	}
 	for _, a := range w.apps {
-		wrong = append(wrong, w.judgeApp(a, j)...)
+		bad, told := judgeApp(a.group, a.sink.Seen(), j, w.skewed)
+		wrong = append(wrong, bad...)
+		w.t.Log(told)
 	}
 	outcomes, tenures := map[history.Outcome]int{}, 0
 	for _, o := range h.Ops {

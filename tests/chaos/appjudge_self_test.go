@@ -1,0 +1,64 @@
+package chaos
+
+import (
+	"testing"
+	"time"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/internal/history"
+	"streamkeeper/internal/kafkatest"
+)
+
+// judgedOf is a log of one partition.
+func judgedOf(records ...history.Stood) history.Judged {
+	return history.Judged{Records: map[int32][]history.Stood{0: records}}
+}
+
+func stood(at time.Time, key eventlog.Key, value eventlog.Value) history.Stood {
+	s := history.Stood{Record: eventlog.Record{Key: key, Value: value}}
+	s.Timestamp = at.UnixMilli()
+	return s
+}
+
+// TestApplicationsAreJudged: what the judge of applications is to find, and what it is not to.
+func TestApplicationsAreJudged(t *testing.T) {
+	start := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+	member := eventlog.Key{Type: eventlog.TypeMember, Group: "app", Member: "m"}
+	joined := stood(at(0), member, &eventlog.Member{ClientID: "a-StreamThread-1-consumer"})
+	offset := eventlog.Key{Type: eventlog.TypeOffsetCommit, Group: "app", Topic: "in"}
+	committed := func(n int64) history.Stood { return stood(at(1), offset, &eventlog.OffsetCommit{Offset: n}) }
+	void := func(s history.Stood) history.Stood { s.Void = true; return s }
+	made := func(seconds int, by string, offset, source int64) kafkatest.Seen {
+		return kafkatest.Seen{Partition: 0, Offset: offset, Tag: kafkatest.Tag{By: by, Thread: by + "-StreamThread-1", Task: "0_0", Tenure: by + ".1",
+			At: at(seconds).UnixMicro(), Source: kafkatest.Source{Topic: "in", Offset: source}}}
+	}
+	// a works from 1 to 20 s, b from 10 s on.
+	overlap := []kafkatest.Seen{made(1, "a", 0, 0), made(10, "b", 1, 1), made(20, "a", 2, 1)}
+	for _, c := range []struct {
+		name   string
+		seen   []kafkatest.Seen
+		log    history.Judged
+		skewed bool
+		wrong  int
+	}{
+		{name: "one after the other", seen: []kafkatest.Seen{made(1, "a", 0, 0), made(2, "a", 1, 1), made(3, "b", 2, 2)}, log: judgedOf(joined, committed(1), committed(1), committed(3))},
+		{name: "two owners", seen: overlap, log: judgedOf(joined), wrong: 2}, // by the log of the output, and by the clock
+		{name: "two owners, one of them removed", seen: overlap, log: judgedOf(joined, stood(at(9), member, nil))},
+		{name: "two owners, one removed afterwards", seen: overlap, log: judgedOf(joined, stood(at(15), member, nil)), wrong: 2},
+		{name: "two owners, the removal is void", seen: overlap, log: judgedOf(joined, void(stood(at(9), member, nil))), wrong: 2},
+		{name: "two owners, removed by a replica whose clock is wrong", seen: overlap, log: judgedOf(joined, stood(at(9).Add(clockSkew), member, nil)), skewed: true},
+		{name: "two owners, removed at another time, no clock is wrong", seen: overlap, log: judgedOf(joined, stood(at(9).Add(clockSkew), member, nil)), wrong: 2},
+		{name: "out of order, and removed", seen: []kafkatest.Seen{made(1, "a", 0, 5), made(2, "a", 1, 4)}, log: judgedOf(joined, stood(at(1), member, nil)), wrong: 1},
+		{name: "a commit goes back", log: judgedOf(committed(5), committed(4)), wrong: 1},
+		{name: "a void commit goes back", log: judgedOf(committed(5), void(committed(4)), committed(6))},
+		{name: "a committed offset is removed", log: judgedOf(committed(5), stood(at(2), offset, nil)), wrong: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			wrong, _ := judgeApp("app", c.seen, c.log, c.skewed)
+			if len(wrong) != c.wrong {
+				t.Errorf("found %d: %q, want %d", len(wrong), wrong, c.wrong)
+			}
+		})
+	}
+}
