@@ -29,7 +29,7 @@ const (
 	Foreign   Verdict = iota // not a streams group of ours: the cluster answers for it
 	Ours                     // ours, and this replica owns its shard
 	Elsewhere                // ours, another replica owns its shard (or nobody does right now)
-	Undecided                // can't be known now (projection loading, log unreachable): answer COORDINATOR_LOAD_IN_PROGRESS
+	Undecided                // can't be known now (projection loading, log unreachable), or this replica's claim of its shard is still loading: answer COORDINATOR_LOAD_IN_PROGRESS
 )
 
 // Service is what the gateway needs. Responses are complete messages in the request's version; a Service never

@@ -224,6 +224,9 @@ func TestJudge(t *testing.T) {
 	}{
 		{"known and owned", func(w *world) { w.shards.known["g1"], w.shards.owned[1] = true, true }, Ours, false},
 		{"known, owned by another", func(w *world) { w.shards.known["g1"] = true }, Elsewhere, false},
+		{"known, claimed here and not served yet", func(w *world) {
+			w.shards.known["g1"], w.shards.owners[1] = true, owner(w.cfg.Node.ID, "self:1", w.now)
+		}, Undecided, false},
 		{"known after the barrier", func(w *world) { w.shards.reached["g1"], w.shards.owned[1] = true, true }, Ours, true},
 		{"unknown after the barrier", func(w *world) { w.shards.owned[1] = true }, Foreign, true},
 		{"the end of the log can't be read", func(w *world) { w.shards.barrier = func() error { return errors.New("away") } }, Undecided, true},

@@ -74,8 +74,12 @@ func (c *Coordinator) judgeKnown(group string) (Verdict, bool) {
 		return Undecided, true
 	case !known:
 		return Foreign, false
-	case c.shards.Owns(c.shards.Partition(group)):
+	}
+	switch _, err := c.owned(c.shards.Partition(group)); {
+	case err == nil:
 		return Ours, true
+	case errors.Is(err, shard.ErrLoading): // sent away, the client would be led here again
+		return Undecided, true
 	}
 	return Elsewhere, true
 }

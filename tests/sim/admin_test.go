@@ -28,17 +28,17 @@ func (w *world) admin() {
 		var err error
 		switch {
 		case verb < 3 && !w.isCalm():
-			before, removals := w.checker.standing(group)
+			before := w.view(group)
 			err = seek.deleteGroup(ctx, group)
-			if _, after := w.checker.standing(group); err == nil && after == removals {
+			if err == nil && w.view(group).removals == before.removals {
 				w.violate("%s: its deletion was acknowledged, and the log does not have it", group)
 			}
-			w.refusedWrongly("the deletion", group, before, removals, err)
+			w.refusedWrongly("the deletion", group, before, err)
 			w.note("%s: deletion: %v", group, err)
 		default:
-			before, removals := w.checker.standing(group)
+			before := w.view(group)
 			_, err = seek.describe(ctx, group)
-			w.refusedWrongly("a description", group, before, removals, err)
+			w.refusedWrongly("a description", group, before, err)
 		}
 		cancel()
 		var refusal *streams.Error
@@ -49,17 +49,6 @@ func (w *world) admin() {
 		default:
 			w.violate("%s: admin request %d: %v", group, verb, err)
 		}
-	}
-}
-
-// refusedWrongly: "there is no such group" is told only of a group that was not in the log when the request was sent, or has been removed since.
-func (w *world) refusedWrongly(what, group string, existed bool, removals int, err error) {
-	var refusal *streams.Error
-	if !existed || !errors.As(err, &refusal) || refusal.Code != codeGroupNotFound || w.options.silent {
-		return
-	}
-	if still, now := w.checker.standing(group); still && now == removals {
-		w.violate("%s: %s was refused with %v, and the log had the group all the time", group, what, err)
 	}
 }
 

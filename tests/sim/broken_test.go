@@ -150,25 +150,36 @@ func TestBrokenHistoriesAreSeen(t *testing.T) {
 		{"an older offset is fetched", "m1 fetched 5 for in-0 although 6 was acknowledged before", func(b *broken) {
 			b.put(offsetOf(0, 7, 5), offsetOf(0, 7, 6))
 			b.ackedOffset(brokenGroup, source, 0, topic7, 6)
-			b.fetched(brokenGroup, "m1", source, 0, topic7, b.floor(brokenGroup, source, 0, topic7), 5)
+			b.fetched(brokenGroup, "m1", source, 0, topic7, b.floor(brokenGroup, source, 0, topic7), 5, b.arrival(brokenGroup, source, 0, topic7))
 		}},
 		{"none is fetched", "m1 fetched -1 for in-0 although 6 was acknowledged before", func(b *broken) {
 			b.put(offsetOf(0, 7, 6))
 			b.ackedOffset(brokenGroup, source, 0, topic7, 6)
-			b.fetched(brokenGroup, "m1", source, 0, topic7, b.floor(brokenGroup, source, 0, topic7), -1)
+			b.fetched(brokenGroup, "m1", source, 0, topic7, b.floor(brokenGroup, source, 0, topic7), -1, b.arrival(brokenGroup, source, 0, topic7))
+		}},
+		{"less than what is in the log is fetched", "m1 fetched 5 for in-0, and the log had 6 when it was asked", func(b *broken) {
+			b.put(offsetOf(0, 7, 5))
+			b.put(offsetOf(0, 7, 6)) // not acknowledged
+			b.fetched(brokenGroup, "m1", source, 0, topic7, -1, 5, b.arrival(brokenGroup, source, 0, topic7))
+		}},
+		{"none is fetched of what is removed meanwhile", "", func(b *broken) {
+			b.put(offsetOf(0, 7, 6))
+			had := b.arrival(brokenGroup, source, 0, topic7)
+			b.put(eventlog.Record{Key: eventlog.Key{Type: eventlog.TypeOffsetCommit, Topic: source}})
+			b.fetched(brokenGroup, "m1", source, 0, topic7, -1, -1, had)
 		}},
 		{"an offset that nobody committed is fetched", "m1 fetched 7 for in-0, which the log has not", func(b *broken) {
 			b.put(offsetOf(0, 7, 6))
-			b.fetched(brokenGroup, "m1", source, 0, topic7, -1, 7)
+			b.fetched(brokenGroup, "m1", source, 0, topic7, -1, 7, arrival{offset: -1})
 		}},
 		{"the offset of another topic is fetched", "m1 fetched 6 for in-0, which the log has not", func(b *broken) {
 			b.put(offsetOf(0, 7, 6))
-			b.fetched(brokenGroup, "m1", source, 0, [16]byte{15: 8}, -1, 6)
+			b.fetched(brokenGroup, "m1", source, 0, [16]byte{15: 8}, -1, 6, arrival{offset: -1})
 		}},
 		{"the newest is fetched", "", func(b *broken) {
 			b.put(offsetOf(0, 7, 6))
 			b.ackedOffset(brokenGroup, source, 0, topic7, 6)
-			b.fetched(brokenGroup, "m1", source, 0, topic7, b.floor(brokenGroup, source, 0, topic7), 6)
+			b.fetched(brokenGroup, "m1", source, 0, topic7, b.floor(brokenGroup, source, 0, topic7), 6, b.arrival(brokenGroup, source, 0, topic7))
 		}},
 		{"an epoch that is nowhere", "m1 was told epoch 3, which the log has not", func(b *broken) { b.ackedEpoch(brokenGroup, "m1", 3) }},
 		{"a task that somebody works on is taken", "m3 takes task 0_0, and m1 works on it at its epoch 2", func(b *broken) {

@@ -160,7 +160,7 @@ func (w *world) compare() {
 	if failed {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
 	// What was under way when the clients stopped has arrived, and every session is over: the longest take a minute, from the last takeover on.
 	pause(3 * time.Minute)
@@ -179,6 +179,7 @@ func (w *world) compare() {
 	for g := range w.groups {
 		w.compareLive(ctx, groupName(g))
 	}
+	w.compareRouting(ctx)
 }
 
 // compareStored: the group hydrated from a replica's projection is the group replayed from the log.

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"streamkeeper/eventlog"
 	"streamkeeper/internal/history"
@@ -31,12 +32,14 @@ type checkedPartition struct {
 	fence eventlog.Fence
 	next  int64
 	voids int
+	owner ownership
 }
 
 // checkedGroup is what the records of one group say.
 type checkedGroup struct {
 	applied    *streams.Group // by the state machine's own Apply
 	exists     bool
+	since      time.Time // it exists, or does not
 	removals   int
 	epoch      int32 // of the group
 	assignment int32 // epoch of the target assignment
@@ -45,6 +48,8 @@ type checkedGroup struct {
 	process    map[string]string
 	offsets    map[topicPartition]committed
 	config     map[string]string
+	// offsetRemovals counts tombstones, and offsets of another topic of the name.
+	offsetRemovals map[topicPartition]int
 	// seen is everything that was ever there: an acknowledgement of something else is a lie.
 	seenEpochs  map[string]map[int32]bool
 	seenOffsets map[topicPartition]map[committed]bool
@@ -72,7 +77,7 @@ func (c committed) String() string { return fmt.Sprintf("%d of topic %d", c.offs
 func newChecker(w *world) *checker {
 	c := &checker{w: w, groups: map[string]*checkedGroup{}, whole: history.Log{}}
 	for range w.partitions {
-		c.parts = append(c.parts, &checkedPartition{})
+		c.parts = append(c.parts, &checkedPartition{owner: ownership{generation: -1}})
 	}
 	return c
 }
@@ -82,7 +87,7 @@ func (c *checker) group(name string) *checkedGroup {
 	if g == nil {
 		g = &checkedGroup{
 			applied: streams.NewGroup(name), epoch: firstEpoch, assignment: firstEpoch, members: map[string]bool{}, current: map[string]*eventlog.CurrentMemberAssignment{},
-			process: map[string]string{}, offsets: map[topicPartition]committed{}, seenEpochs: map[string]map[int32]bool{},
+			process: map[string]string{}, offsets: map[topicPartition]committed{}, offsetRemovals: map[topicPartition]int{}, seenEpochs: map[string]map[int32]bool{},
 			seenOffsets: map[topicPartition]map[committed]bool{}, acked: map[topicPartition]committed{}, seenStored: map[int32]bool{}, seenConfigs: map[string]map[string]string{"": {}},
 		}
 		c.groups[name] = g
@@ -118,6 +123,10 @@ func (c *checker) Batch(p int32, b eventlog.Batch) error {
 		}
 		if o, ok := r.Value.(*eventlog.Ownership); ok {
 			counts := part.fence.Observe(e, o)
+			if counts && (o.Claim < 0 || o.Released) {
+				generation, _ := part.fence.Generation()
+				part.owner = ownership{o.NodeID, generation, o.Released, time.Now()}
+			}
 			if o.Claim < 0 || o.Released || !counts {
 				c.w.note("log %d@%d: ownership of node %d (%s), epoch %d, released %v, counts %v", p, e.Offset, o.NodeID, o.Instance, o.ProducerEpoch, o.Released, counts)
 			}
@@ -155,6 +164,9 @@ func (c *checker) apply(p int32, offset int64, r eventlog.Record) {
 		if g.epoch != v.Epoch {
 			c.w.note("%s: group epoch %d", where(), v.Epoch)
 		}
+		if !g.exists {
+			g.since = time.Now()
+		}
 		g.exists, g.epoch = true, v.Epoch
 		g.seenStored[v.StoredDescriptionTopologyEpoch] = true
 	case *eventlog.TargetAssignment:
@@ -186,6 +198,7 @@ func (c *checker) apply(p int32, offset int64, r eventlog.Record) {
 		}
 		if old, ok := g.offsets[tp]; ok && old.topic != next.topic {
 			c.removes(k, old)
+			g.offsetRemovals[tp]++
 		}
 		c.w.note("%s: offset of %v is %v", where(), tp, next)
 		g.offsets[tp] = next
@@ -209,7 +222,7 @@ func (c *checker) remove(g *checkedGroup, k eventlog.Key, where func() string) {
 		}
 		c.w.note("%s: group removed", where())
 		g.removals++
-		g.exists, g.epoch = false, firstEpoch
+		g.exists, g.epoch, g.since = false, firstEpoch, time.Now()
 	case eventlog.TypeTargetAssignment:
 		g.assignment = firstEpoch
 	case eventlog.TypeMember:
@@ -226,6 +239,7 @@ func (c *checker) remove(g *checkedGroup, k eventlog.Key, where func() string) {
 		if old, ok := g.offsets[tp]; ok {
 			c.removes(k, old)
 		}
+		g.offsetRemovals[tp]++
 		delete(g.offsets, tp)
 		delete(g.acked, tp)
 	}
@@ -359,6 +373,23 @@ func (c *checker) ackedOffset(group, topic string, p int32, id [16]byte, offset 
 	}
 }
 
+// arrival is what the log has of an offset when a request for it is sent: an answer is not older.
+type arrival struct {
+	offset   int64 // -1: none
+	removals int
+}
+
+func (c *checker) arrival(group, topic string, p int32, id [16]byte) arrival {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g, tp := c.group(group), topicPartition{topic, p}
+	a := arrival{-1, g.offsetRemovals[tp]}
+	if v, ok := g.offsets[tp]; ok && v.topic == id {
+		a.offset = v.offset
+	}
+	return a
+}
+
 // floor is the least offset that a fetch of a topic of that id that begins now may answer; -1: none.
 func (c *checker) floor(group, topic string, p int32, id [16]byte) int64 {
 	c.mu.Lock()
@@ -370,7 +401,7 @@ func (c *checker) floor(group, topic string, p int32, id [16]byte) int64 {
 }
 
 // fetched: a fetch that began when floor was the least was answered with offset.
-func (c *checker) fetched(group, member, topic string, p int32, id [16]byte, floor, offset int64) {
+func (c *checker) fetched(group, member, topic string, p int32, id [16]byte, floor, offset int64, had arrival) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.w.options.silent {
@@ -381,6 +412,9 @@ func (c *checker) fetched(group, member, topic string, p int32, id [16]byte, flo
 	// The offset may have been removed while the fetch was under way, or replaced by one of another topic.
 	if now, still := g.acked[tp]; still && now.topic == id && offset < floor {
 		c.w.violate("%s: %s fetched %d for %v although %d was acknowledged before", group, member, offset, tp, floor)
+	}
+	if offset < had.offset && g.offsetRemovals[tp] == had.removals {
+		c.w.violate("%s: %s fetched %d for %v, and the log had %d when it was asked", group, member, offset, tp, had.offset)
 	}
 	if offset >= 0 && !g.seenOffsets[tp][committed{id, offset}] {
 		c.w.violate("%s: %s fetched %d for %v, which the log has not", group, member, offset, tp)
@@ -396,14 +430,6 @@ func (c *checker) memberEpoch(group, member string) (int32, bool) {
 		return 0, false
 	}
 	return cur.MemberEpoch, true
-}
-
-// standing says whether the log has the group now, and how often it was removed.
-func (c *checker) standing(group string) (exists bool, removals int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	g := c.group(group)
-	return g.exists, g.removals
 }
 
 // snapshot is what the log says of a group now.

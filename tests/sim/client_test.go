@@ -73,6 +73,9 @@ type client struct {
 	seek        *seeker
 	coordinator *node    // nil: it must be looked up
 	by          *replica // that the last request went to
+	found       view     // when the coordinator was looked up
+	redirects   int      // in a row
+	astray      view     // at the first of them
 	// answeredBy took the last heartbeat, nil before.
 	answeredBy atomic.Pointer[replica]
 	before     int32 // the epoch before the one it is at
@@ -217,12 +220,15 @@ func (c *client) request(epoch int32) *kmsg.StreamsGroupHeartbeatRequest {
 
 // send asks the coordinator to take a heartbeat.
 func (c *client) send(req *kmsg.StreamsGroupHeartbeatRequest) (*kmsg.StreamsGroupHeartbeatResponse, error) {
+	before := c.w.view(c.group)
 	answer, err := c.ask(req)
 	if err != nil {
 		return nil, err
 	}
 	resp := answer.(*kmsg.StreamsGroupHeartbeatResponse)
-	return resp, problem(resp.ErrorCode, resp.ErrorMessage)
+	err = problem(resp.ErrorCode, resp.ErrorMessage)
+	c.w.refusedWrongly("a heartbeat", c.group, before, err)
+	return resp, err
 }
 
 func (c *client) heartbeat() {
@@ -258,7 +264,7 @@ func (c *client) heartbeat() {
 	by := c.by
 	c.answeredBy.Store(by)
 	asked.Done(func(o *history.Op) { o.Node, o.Epoch = by.node, resp.MemberEpoch })
-	c.attempts, c.full = 0, false
+	c.attempts, c.redirects, c.full = 0, 0, false
 	if !joining && resp.MemberEpoch < c.epoch {
 		c.w.violate("%s: epoch of %s went back from %d to %d", c.group, c.id, c.epoch, resp.MemberEpoch)
 	}
@@ -322,7 +328,10 @@ func (c *client) retry(err error) {
 	backoff := min(backoffMin<<min(c.attempts, 10), backoffMax)
 	switch {
 	case errors.Is(err, shard.ErrLoading):
-	case errors.Is(err, shard.ErrNotOwner), errors.Is(err, shard.ErrUnavailable), errors.Is(err, errLost),
+	case errors.Is(err, shard.ErrNotOwner):
+		c.ledAstray()
+		c.coordinator = nil
+	case errors.Is(err, shard.ErrUnavailable), errors.Is(err, errLost),
 		errors.Is(err, context.DeadlineExceeded):
 		c.coordinator = nil
 	default:

@@ -29,6 +29,7 @@
 //	link_test.go     the network between a replica and the log
 //	network_test.go  connections between clients, replicas and brokers
 //	upstream_test.go the brokers, and the topics that they know
+//	routing_test.go  where clients are led, and lists; shards that move as planned after the faults
 //	seeker_test.go   how clients find a coordinator: nodes, lookups, one connection for each node id
 //	client_test.go   a client: heartbeats, goodbyes, static members
 //	tasks_test.go    what it does with tasks; offsets_test.go: commits, fetches

@@ -18,7 +18,7 @@ type position struct {
 
 // fetch asks where to begin for active tasks that are new. A position in a topic that was made again is none.
 func (c *client) fetch() {
-	floors := map[task]int64{}
+	floors, arrivals := map[task]int64{}, map[task]arrival{}
 	topics := map[string]*kmsg.OffsetFetchRequestGroupTopic{}
 	for _, x := range c.owned.sorted(false) {
 		t, there := c.w.cluster.now(topicOf(x.sub))
@@ -34,6 +34,7 @@ func (c *client) fetch() {
 		}
 		topics[x.sub].Partitions = append(topics[x.sub].Partitions, x.partition)
 		floors[x] = c.w.checker.floor(c.group, t.Name, x.partition, t.ID)
+		arrivals[x] = c.w.checker.arrival(c.group, t.Name, x.partition, t.ID)
 	}
 	if len(topics) == 0 {
 		return
@@ -57,10 +58,12 @@ func (c *client) fetch() {
 		}
 	}
 	var resp kmsg.OffsetFetchResponseGroup
+	before := c.w.view(c.group)
 	answer, err := c.ask(req)
 	if err == nil {
 		resp = answer.(*kmsg.OffsetFetchResponse).Groups[0]
 		err = problem(resp.ErrorCode, nil)
+		c.w.refusedWrongly("a fetch", c.group, before, err)
 	}
 	if err != nil {
 		for _, r := range requests {
@@ -80,7 +83,7 @@ func (c *client) fetch() {
 			}
 			by := c.by.node
 			requests[x].Done(func(o *history.Op) { o.Node, o.Offset = by, p.Offset })
-			c.w.checker.fetched(c.group, c.id, asked.Topic, p.Partition, asked.TopicID, floors[x], p.Offset)
+			c.w.checker.fetched(c.group, c.id, asked.Topic, p.Partition, asked.TopicID, floors[x], p.Offset, arrivals[x])
 			c.position[x] = position{asked.TopicID, max(p.Offset, 0)}
 		}
 	}
@@ -139,9 +142,11 @@ func (c *client) commit(of tasks, epoch int32) {
 			requests = append(requests, c.w.recorder.Begin(op))
 		}
 	}
+	before := c.w.view(c.group)
 	answer, err := c.ask(req)
 	if err == nil {
 		err = refusedCommit(answer.(*kmsg.OffsetCommitResponse))
+		c.w.refusedWrongly("a commit", c.group, before, err)
 	}
 	if err != nil {
 		for _, r := range requests {

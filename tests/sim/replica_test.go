@@ -38,6 +38,8 @@ type replica struct {
 	wall atomic.Int64 // how far its wall clock is ahead, ns
 }
 
+func (r *replica) partition(group string) int32 { return eventlog.Partition(group, r.w.partitions) }
+
 // clock is its wall clock.
 func (r *replica) clock() time.Time { return jumped(time.Now(), time.Duration(r.wall.Load())) }
 

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"streamkeeper/eventlog"
 	"streamkeeper/internal/coordinator"
 	"streamkeeper/internal/history"
@@ -26,6 +28,10 @@ const (
 	undying    = "a lease that never ends"
 	lawless    = "a broker that fences nobody"
 	hasty      = "a read barrier that waits for nothing"
+	hurried    = "lookups that do not read up to the log's end"
+	clinging   = "a hint that never ends"
+	forgetful  = "a replica that leaves out another one where it is asked for all"
+	rash       = "a replica that calls a group the cluster's without reading up to the log's end"
 )
 
 // sabotage breaks a process as the options say.
@@ -60,9 +66,82 @@ func (w *world) sabotage(r *replica, p *process, m *frozenMembership) {
 	}
 }
 
-// saboteur is the coordinator as the gateway of a process sees it.
-func (w *world) saboteur(r *replica, p *process) coordinator.Service {
+// saboteur is the coordinator of a process as its gateway sees it.
+func (w *world) saboteur(_ *replica, p *process) coordinator.Service {
+	switch w.options.sabotage {
+	case hurried, clinging, forgetful, rash:
+		return &brokenService{Service: p.service, p: p, how: w.options.sabotage, hinted: map[string]bool{}}
+	}
 	return p.service
+}
+
+// brokenService is a coordinator that does one thing wrong.
+type brokenService struct {
+	coordinator.Service
+	p   *process
+	how string
+
+	mu     sync.Mutex
+	hinted map[string]bool
+}
+
+// CatchUp implements coordinator.Service.
+func (b *brokenService) CatchUp(ctx context.Context, groups []string) {
+	if b.how != hurried {
+		b.Service.CatchUp(ctx, groups)
+	}
+}
+
+// Heartbeat implements coordinator.Service.
+func (b *brokenService) Heartbeat(ctx context.Context, c coordinator.Caller, r *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse {
+	resp := b.Service.Heartbeat(ctx, c, r)
+	if b.how == clinging && resp.ErrorCode == codeNotCoordinator {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.hinted[r.Group] = true
+	}
+	return resp
+}
+
+// Coordinator implements coordinator.Service.
+func (b *brokenService) Coordinator(ctx context.Context, group string) (n coordinator.Node, known, ok bool) {
+	n, known, ok = b.Service.Coordinator(ctx, group)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known || !b.hinted[group] {
+		return n, known, ok
+	}
+	o, _ := b.p.host.Owner(b.p.host.Partition(group))
+	for _, n := range b.Service.Nodes() {
+		if n.ID == o.NodeID {
+			return n, true, true
+		}
+	}
+	return n, true, false
+}
+
+// Owners implements coordinator.Service.
+func (b *brokenService) Owners() map[int32]bool {
+	owners := b.Service.Owners()
+	if b.how == forgetful {
+		for _, id := range sortedKeys(owners) {
+			if id != b.Service.Node().ID {
+				delete(owners, id)
+				break
+			}
+		}
+	}
+	return owners
+}
+
+// Judge implements coordinator.Service.
+func (b *brokenService) Judge(ctx context.Context, group string) coordinator.Verdict {
+	if b.how == rash {
+		if known, err := b.p.host.Known(group); err == nil && !known {
+			return coordinator.Foreign
+		}
+	}
+	return b.Service.Judge(ctx, group)
 }
 
 // noListener does not care what it is assigned.
@@ -89,6 +168,10 @@ func TestSabotageIsFound(t *testing.T) {
 		{keeper, "", []string{"outlives its group", "and the log says that there is none"}, false},
 		{undying, "replica cut off everything but clients", []string{"a replaced owner answered"}, false},
 		{lawless, blinded, []string{"the log has it not", "which the log has not", "acknowledged before"}, false},
+		{hurried, "", []string{"was led to replica", "led to"}, false},
+		{clinging, "", []string{"and the log has no such group"}, false},
+		{forgetful, "", []string{"listed are", "is not among the nodes that it names"}, false},
+		{rash, "", []string{"was refused with", "when it was asked", "acknowledged before"}, false},
 		{lawless, blinded, []string{history.RuleInLog, history.RuleLinearizable}, true},
 	} {
 		t.Run(fmt.Sprint(c.how, ", silent ", c.silent), func(t *testing.T) {

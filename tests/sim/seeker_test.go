@@ -240,6 +240,7 @@ func (c *client) ask(req kmsg.Request) (kmsg.Response, error) {
 	ctx, cancel := context.WithDeadline(context.Background(), give)
 	defer cancel()
 	if c.coordinator == nil {
+		c.found = c.w.view(c.group)
 		n, _, err := c.seek.find(ctx, c.group)
 		if err != nil {
 			return nil, err
@@ -247,6 +248,10 @@ func (c *client) ask(req kmsg.Request) (kmsg.Response, error) {
 		c.coordinator = &n
 	}
 	c.by = c.w.replicas[replicaAt(c.coordinator.address)-1]
+	if req.Key() == kmsg.NewPtrStreamsGroupHeartbeatRequest().Key() {
+		c.w.beaten(c.by.node, c.group)
+		defer func() { c.w.beaten(c.by.node, c.group) }()
+	}
 	loses := 0
 	if !c.w.isCalm() {
 		loses = 50 // one in that many

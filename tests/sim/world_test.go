@@ -77,6 +77,8 @@ type world struct {
 
 	mu        sync.Mutex
 	calm      bool
+	peace     time.Time            // since when nothing goes wrong; zero: something does
+	beats     map[string]time.Time // when a heartbeat was sent, by replica and group
 	clients   []*client
 	born      int
 	history   []string
@@ -91,6 +93,7 @@ func newWorld(seed uint64, o options) *world {
 	w.cluster, w.settings = newCluster(w.plan), drawSettings(w.rng("settings"))
 	w.network, w.brokers, w.broke = newNetwork(), &brokers{w: w, groups: map[string]map[topicPartition]int64{}}, newSockets(&gate{})
 	w.catalogue = &catalogue{rng: w.rng("catalogue"), kept: map[string]int32{}, keeps: o.sabotages(keeper)}
+	w.beats = map[string]time.Time{}
 	w.silent = map[string]bool{}
 	for g := range w.groups {
 		w.silent[groupName(g)] = w.rng("silence of "+groupName(g)).IntN(4) == 0
@@ -240,10 +243,13 @@ func (w *world) run() string {
 	}
 	w.active.Go(w.cleanup)
 	w.active.Go(w.admin)
+	w.active.Go(w.passerBy)
 	chaos, over := context.WithTimeout(w.ctx, w.chaos)
 	w.faults(chaos)
 	over()
 	w.note("the faults stop")
+	w.settle()
+	w.orderlyMoves()
 	w.settle()
 	w.cancel()
 	w.active.Wait()

@@ -1,0 +1,350 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/shard/streams"
+)
+
+// Where clients are led. Once nothing goes wrong any more, and while shards still move as planned, whoever looks a group up that all replicas
+// have read of is led to the replica that the log names as owner at that moment, by whatever replica is asked.
+
+const (
+	// readWithin is how long a record needs at most to be read by every replica where nothing goes wrong.
+	readWithin = 5 * time.Second
+	// orderly is how long shards move as planned after the faults.
+	orderly = 40 * time.Second
+	// hintMost is how long a lookup may lead to a group that does not exist after a heartbeat for it was sent to that replica: two minutes, and
+	// what the heartbeat takes.
+	hintMost = 2*time.Minute + 20*time.Second
+)
+
+// ownership is whom the log names as the owner of a partition.
+type ownership struct {
+	node       int32
+	generation int64
+	released   bool
+	since      time.Time
+}
+
+func (o ownership) same(b ownership) bool {
+	return o.generation == b.generation && o.released == b.released
+}
+
+// owner is whom the log names as owner of the partition; generation -1: nobody.
+func (c *checker) owner(p int32) ownership {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.parts[p].owner
+}
+
+// stood says since when the log has the group, and false where it has not.
+func (c *checker) stood(group string) (since time.Time, removals int, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.group(group)
+	return g.since, g.removals, g.exists
+}
+
+// view is what is true of a group at a moment.
+type view struct {
+	at       time.Time
+	owner    ownership
+	since    time.Time
+	removals int
+	exists   bool
+	calm     time.Time // since when nothing went wrong; zero: something does
+}
+
+func (w *world) view(group string) view {
+	v := view{at: time.Now(), owner: w.checker.owner(w.partition(group))}
+	v.since, v.removals, v.exists = w.checker.stood(group)
+	w.mu.Lock()
+	v.calm = w.peace
+	w.mu.Unlock()
+	return v
+}
+
+func (w *world) partition(group string) int32 { return w.replicas[0].partition(group) }
+
+// settled says that the owner of the group was the same since v, that every replica could have read of the group before, and that nothing
+// went wrong since before.
+func (w *world) settled(v view, group string) bool {
+	now := w.view(group)
+	return v.exists && now.exists && v.removals == now.removals && v.at.Sub(v.since) > readWithin && v.owner.same(now.owner) && !v.owner.released &&
+		v.owner.generation >= 0 && v.peaceful() && now.calm.Equal(v.calm)
+}
+
+func (v view) peaceful() bool { return !v.calm.IsZero() && v.at.Sub(v.calm) > readWithin }
+
+// peaceBegins: from now on nothing goes wrong; peaceEnds: something does.
+func (w *world) setPeace(peace bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.peace = (time.Time{}); peace {
+		w.peace = time.Now()
+	}
+}
+
+// ledAstray: a client was told that this is not its coordinator by the replica to which a lookup that began at v had led it.
+func (c *client) ledAstray() {
+	if c.w.settled(c.found, c.group) {
+		c.w.violate("%s: %s was led to replica %d by a lookup at %v, and sent away; replica %d has owned the group since %v before the lookup",
+			c.group, c.id, c.by.node, c.found.at.Sub(c.w.start), c.found.owner.node, c.found.at.Sub(c.found.owner.since))
+	}
+	c.redirects++
+	now := c.w.view(c.group)
+	if c.redirects == 1 {
+		c.astray = now
+	}
+	// A group that is not in the log yet: each replica knows where to lead after it sent the client away once.
+	if c.astray.peaceful() && now.calm.Equal(c.astray.calm) && now.owner.same(c.astray.owner) && c.redirects > len(c.w.replicas) {
+		c.w.violate("%s: %s was sent away %d times in a row although replica %d has owned the group all the time", c.group, c.id, c.redirects, now.owner.node)
+	}
+}
+
+// beaten remembers that a streams heartbeat for the group was sent to a replica.
+func (w *world) beaten(node int32, group string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.beats[fmt.Sprint(node, " ", group)] = time.Now()
+}
+
+func (w *world) mayHint(node int32, group string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at, ok := w.beats[fmt.Sprint(node, " ", group)]
+	return ok && time.Since(at) < hintMost
+}
+
+// passerBy sends heartbeats for groups that are not there to whatever replica, as somebody does who has another cluster in mind.
+func (w *world) passerBy() {
+	rng := w.rng("passer-by")
+	for n := 0; w.sleep(w.ctx, time.Duration(rng.Int64N(int64(30*time.Second)))) && !w.isCalm(); n++ {
+		group := passing(n % passersMax)
+		r := w.replicas[rng.IntN(len(w.replicas))]
+		seek := w.newSeeker(fmt.Sprint("passer-by ", n), "passer-by", never)
+		ctx, cancel := context.WithTimeout(w.ctx, requestTimeout)
+		c := &client{w: w, group: group, id: "passer-by"}
+		w.beaten(r.node, group)
+		resp, _, err := seek.ask(ctx, r.node, replicaAddress(r.node), c.request(3))
+		if err == nil && resp.(*kmsg.StreamsGroupHeartbeatResponse).ErrorCode == 0 {
+			w.violate("%s: a member of a group that is not there was taken for one", group)
+		}
+		cancel()
+		seek.close()
+	}
+}
+
+const passersMax = 4
+
+func passing(n int) string { return fmt.Sprintf("passing-%d", n) }
+
+// orderlyMoves lets shards move as planned, and a replica be restarted, while clients go on and everything is looked up.
+func (w *world) orderlyMoves() {
+	if w.ctx.Err() != nil {
+		return
+	}
+	w.note("from now on shards move as planned")
+	w.setPeace(true)
+	ctx, cancel := context.WithTimeout(w.ctx, orderly)
+	defer cancel()
+	w.active.Go(func() { w.probe(ctx) })
+	rng := w.rng("moves")
+	restarts := len(w.replicas) > 1 && rng.IntN(2) == 0
+	for w.sleep(ctx, time.Duration(2+rng.IntN(4))*time.Second) {
+		if restarts && rng.IntN(4) == 0 {
+			restarts = false
+			r := w.anyReplica(rng)
+			w.setPeace(false)
+			r.shutdown()
+			r.start()
+			w.setPeace(true)
+			continue
+		}
+		w.ownership.Assign(w.anyPartition(rng), w.anyReplica(rng).node)
+	}
+}
+
+// probe looks groups up at whatever replica, and lists them.
+func (w *world) probe(ctx context.Context) {
+	rng := w.rng("probe")
+	seek := w.newSeeker("probe", adminID, never)
+	defer seek.close()
+	for w.sleep(ctx, time.Duration(20+rng.IntN(200))*time.Millisecond) {
+		group := groupName(rng.IntN(w.groups))
+		if rng.IntN(8) == 0 {
+			group = passing(rng.IntN(passersMax))
+		}
+		seek.probe(ctx, w.anyReplica(rng), group, rng)
+		if rng.IntN(20) == 0 {
+			if what := w.listed(ctx, seek); what != "" {
+				w.violate("%s", what)
+			}
+		}
+	}
+}
+
+// probe looks a group up at one replica, over any of its listeners, and judges the answer.
+func (s *seeker) probe(ctx context.Context, r *replica, group string, rng *rand.Rand) {
+	w := s.w
+	at, key := replicaAddress(r.node), r.node
+	if rng.IntN(3) == 0 {
+		broker := brokerIDBase + rng.Int32N(brokersMax)
+		at, key = net.JoinHostPort(fmt.Sprintf("r%d", r.node), strconv.Itoa(int(brokerPortBase+broker))), r.node*1000+broker
+	}
+	before := w.view(group)
+	mayHint := w.mayHint(r.node, group)
+	req := kmsg.NewPtrFindCoordinatorRequest()
+	req.Version, req.CoordinatorKeys = 6, []string{group}
+	resp, _, err := s.ask(ctx, key, at, req)
+	if err != nil {
+		return
+	}
+	n, err := found(resp)
+	after := w.view(group)
+	switch {
+	case w.settled(before, group):
+		if err != nil || n.id != before.owner.node || n.address != replicaAddress(n.id) {
+			w.violate("%s: replica %d led to %v (%v), and replica %d has owned the group since %v before it was asked",
+				group, r.node, n, err, before.owner.node, before.at.Sub(before.owner.since))
+		}
+	case before.peaceful() && after.calm.Equal(before.calm) && !before.exists && !after.exists && before.removals == after.removals &&
+		before.at.Sub(before.since) > readWithin && !mayHint && !w.mayHint(r.node, group):
+		if err != nil || !isBroker(n.id) {
+			w.violate("%s: replica %d led to %v (%v), and the log has no such group: its clients belong to the cluster", group, r.node, n, err)
+		}
+	}
+	if err != nil || !before.peaceful() {
+		return
+	}
+	meta := kmsg.NewPtrMetadataRequest()
+	meta.Version, meta.Topics = 12, []kmsg.MetadataRequestTopic{}
+	if resp, _, err = s.ask(ctx, key, at, meta); err != nil {
+		return
+	}
+	if nodes := nodesOf(resp); !slices.Contains(nodes, n) && after.owner.same(w.view(group).owner) && time.Since(after.owner.since) > readWithin {
+		w.violate("%s: replica %d led to %v, which is not among the nodes that it names: %v", group, r.node, n, nodes)
+	}
+}
+
+func nodesOf(resp kmsg.Response) (nodes []node) {
+	for _, b := range resp.(*kmsg.MetadataResponse).Brokers {
+		nodes = append(nodes, node{b.NodeID, net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))})
+	}
+	return nodes
+}
+
+// standings are the groups that the log has, with how often each was removed before, and the owners of all partitions.
+func (w *world) standings() (groups map[string]int, owners []ownership) {
+	w.checker.mu.Lock()
+	defer w.checker.mu.Unlock()
+	groups = map[string]int{}
+	for name, g := range w.checker.groups {
+		if g.exists {
+			groups[name] = g.removals
+		}
+	}
+	for _, p := range w.checker.parts {
+		owners = append(owners, p.owner)
+	}
+	return groups, owners
+}
+
+// listed lists the groups as Java's admin client does, by asking each node of Metadata, and says what is wrong with the list: in calm times it
+// has every group once. Where something moved meanwhile, or a node has still to load, nothing is said.
+func (w *world) listed(ctx context.Context, s *seeker) string {
+	before, owners := w.standings()
+	peace := w.view(groupName(0))
+	got, err := s.list(ctx)
+	after, owned := w.standings()
+	still := maps.Equal(before, after) && slices.EqualFunc(owners, owned, func(a, b ownership) bool {
+		return a.same(b) && !a.released && peace.at.Sub(a.since) > readWithin
+	})
+	if err != nil || !still || !peace.peaceful() || !w.view(groupName(0)).calm.Equal(peace.calm) {
+		return ""
+	}
+	slices.Sort(got)
+	if want := sortedKeys(before); !slices.Equal(got, want) {
+		return fmt.Sprintf("listed are %v, the log has %v", got, want)
+	}
+	return ""
+}
+
+// list is the union of what all nodes list.
+func (s *seeker) list(ctx context.Context) (all []string, err error) {
+	s.known = time.Time{}
+	if err := s.refresh(ctx); err != nil {
+		return nil, err
+	}
+	for _, n := range s.nodes {
+		req := kmsg.NewPtrListGroupsRequest()
+		req.Version = 5
+		resp, _, err := s.ask(ctx, n.id, n.address, req)
+		if err != nil {
+			return nil, err
+		}
+		l := resp.(*kmsg.ListGroupsResponse)
+		if err := problem(l.ErrorCode, nil); err != nil {
+			return nil, err
+		}
+		for _, g := range l.Groups {
+			all = append(all, g.Group)
+		}
+	}
+	return all, nil
+}
+
+// compareRouting is what every replica must tell in the end, when nothing moves any more: whose each group is, and all groups.
+func (w *world) compareRouting(ctx context.Context) {
+	w.setPeace(true)
+	pause(hintMost)
+	rng := w.rng("last probe")
+	seek := w.newSeeker("last probe", adminID, never)
+	defer seek.close()
+	names := []string{}
+	for g := range w.groups {
+		names = append(names, groupName(g))
+	}
+	for n := range passersMax {
+		names = append(names, passing(n))
+	}
+	for _, r := range w.replicas {
+		for _, group := range names {
+			seek.probe(ctx, r, group, rng)
+		}
+	}
+	for range 60 { // a fault for "the next append" may have waited until now
+		if _, err := seek.list(ctx); err == nil {
+			break
+		}
+		pause(time.Second)
+	}
+	pause(2 * readWithin)
+	if _, err := seek.list(ctx); err != nil {
+		w.violate("groups can't be listed: %v", err)
+	}
+	if what := w.listed(ctx, seek); what != "" {
+		w.violate("%s", what)
+	}
+}
+
+// refusedWrongly: "there is no such group" is told only of a group that was not in the log when the request was sent, or has been removed since.
+func (w *world) refusedWrongly(what, group string, before view, err error) {
+	refusal, ok := err.(*streams.Error)
+	if !ok || refusal.Code != codeGroupNotFound || !before.exists || w.options.silent {
+		return
+	}
+	if now := w.view(group); now.exists && now.removals == before.removals {
+		w.violate("%s: %s was refused with %v, and the log had the group all the time", group, what, err)
+	}
+}
