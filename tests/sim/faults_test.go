@@ -22,6 +22,7 @@ type fault struct {
 const (
 	deposed   = "heartbeats confirmed by a coordinator that was replaced"
 	blinded   = "heartbeats confirmed by a coordinator that was replaced, and nothing read"
+	behind    = "replica reads nothing"
 	forgotten = "producer id forgotten by the cluster"
 )
 
@@ -102,7 +103,7 @@ var allFaults = []fault{
 		p.link.set(true)
 		return func() { p.link.set(false) }
 	}},
-	{"replica reads nothing", 5, func(w *world, rng *rand.Rand) func() {
+	{behind, 5, func(w *world, rng *rand.Rand) func() {
 		p := w.anyReplica(rng).running()
 		if p == nil {
 			return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"streamkeeper/internal/history"
 	"streamkeeper/shard/streams"
 )
 
@@ -23,6 +24,9 @@ const (
 	readWithin = 5 * time.Second
 	// orderly is how long shards move as planned after the faults.
 	orderly = 40 * time.Second
+	// handOver is how long the former owner of a shard may take to hear of its successor where nothing goes wrong; until then it names itself, and
+	// whoever comes is sent away when it hears of it.
+	handOver = 500 * time.Millisecond
 	// hintMost is how long a lookup may lead to a group that does not exist after a heartbeat for it was sent to that replica: two minutes, and
 	// what the heartbeat takes.
 	hintMost = 2*time.Minute + 20*time.Second
@@ -97,7 +101,7 @@ func (w *world) setPeace(peace bool) {
 
 // ledAstray: a client was told that this is not its coordinator by the replica to which a lookup that began at v had led it.
 func (c *client) ledAstray() {
-	if c.w.settled(c.found, c.group) {
+	if c.w.settled(c.found, c.group) && c.found.at.Sub(c.found.owner.since) > handOver {
 		c.w.violate("%s: %s was led to replica %d by a lookup at %v, and sent away; replica %d has owned the group since %v before the lookup",
 			c.group, c.id, c.by.node, c.found.at.Sub(c.w.start), c.found.owner.node, c.found.at.Sub(c.found.owner.since))
 	}
@@ -145,6 +149,71 @@ func (w *world) passerBy() {
 	}
 }
 
+// inquirer asks any replica, whoever owns the group, for committed offsets, as clients with an old view do: an owner answers, everybody else
+// sends away, and nobody says that there is no offset where the log has one.
+func (w *world) inquirer() {
+	rng := w.rng("inquirer")
+	c := &client{w: w, rng: rng} // for its entries in the history; no member
+	seek := w.newSeeker("inquirer", "inquirer", never)
+	defer seek.close()
+	for w.sleep(w.ctx, time.Duration(rng.Int64N(int64(4*time.Second)))) {
+		c.group = groupName(rng.IntN(w.groups))
+		if w.silent[c.group] { // its owner is to write nothing, not even for this
+			continue
+		}
+		name := []string{source, side}[rng.IntN(2)]
+		t, there := w.cluster.now(name)
+		if !there {
+			continue
+		}
+		p := rng.Int32N(t.Partitions)
+		at, key := w.anyListener(rng)
+		w.inquire(c, seek, at, key, t, p)
+	}
+}
+
+func (w *world) inquire(c *client, seek *seeker, at string, key int32, t streams.Topic, p int32) {
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.Version, req.RequireStable = offsetsVersion, true
+	g := kmsg.NewOffsetFetchRequestGroup()
+	asked := kmsg.NewOffsetFetchRequestGroupTopic()
+	asked.TopicID, asked.Partitions = t.ID, []int32{p}
+	g.Group, g.MemberEpoch, g.Topics = c.group, -1, append(g.Topics, asked)
+	req.Groups = append(req.Groups, g)
+	floor, had := w.checker.floor(c.group, t.Name, p, t.ID), w.checker.arrival(c.group, t.Name, p, t.ID)
+	op := c.register(history.Fetch, t.Name, p, t.ID)
+	op.Client = "inquirer"
+	begun := w.recorder.Begin(op)
+	ctx, cancel := context.WithTimeout(w.ctx, requestTimeout)
+	defer cancel()
+	resp, _, err := seek.ask(ctx, key, at, req)
+	if err == nil {
+		err = problem(resp.(*kmsg.OffsetFetchResponse).Groups[0].ErrorCode, nil)
+	}
+	if err != nil {
+		failed(begun, err)
+		return
+	}
+	got := resp.(*kmsg.OffsetFetchResponse).Groups[0].Topics[0].Partitions[0]
+	if err := problem(got.ErrorCode, nil); err != nil {
+		failed(begun, err)
+		return
+	}
+	by := replicaAt(at)
+	begun.Done(func(o *history.Op) { o.Node, o.Offset = by, got.Offset })
+	w.checker.fetched(c.group, fmt.Sprintf("somebody at replica %d", by), t.Name, p, t.ID, floor, got.Offset, had)
+}
+
+// anyListener is an address of some replica, its own or that of a broker, with a key for the connection.
+func (w *world) anyListener(rng *rand.Rand) (address string, key int32) {
+	r := w.anyReplica(rng)
+	if rng.IntN(3) > 0 {
+		return replicaAddress(r.node), r.node
+	}
+	broker := brokerIDBase + rng.Int32N(brokersMax)
+	return net.JoinHostPort(fmt.Sprintf("r%d", r.node), strconv.Itoa(int(brokerPortBase+broker))), r.node*1000 + broker
+}
+
 const passersMax = 4
 
 func passing(n int) string { return fmt.Sprintf("passing-%d", n) }
@@ -185,7 +254,8 @@ func (w *world) probe(ctx context.Context) {
 		if rng.IntN(8) == 0 {
 			group = passing(rng.IntN(passersMax))
 		}
-		seek.probe(ctx, w.anyReplica(rng), group, rng)
+		at, key := w.anyListener(rng)
+		seek.probe(ctx, at, key, group)
 		if rng.IntN(20) == 0 {
 			if what := w.listed(ctx, seek); what != "" {
 				w.violate("%s", what)
@@ -194,16 +264,11 @@ func (w *world) probe(ctx context.Context) {
 	}
 }
 
-// probe looks a group up at one replica, over any of its listeners, and judges the answer.
-func (s *seeker) probe(ctx context.Context, r *replica, group string, rng *rand.Rand) {
-	w := s.w
-	at, key := replicaAddress(r.node), r.node
-	if rng.IntN(3) == 0 {
-		broker := brokerIDBase + rng.Int32N(brokersMax)
-		at, key = net.JoinHostPort(fmt.Sprintf("r%d", r.node), strconv.Itoa(int(brokerPortBase+broker))), r.node*1000+broker
-	}
+// probe looks a group up at one address of a replica, and judges the answer.
+func (s *seeker) probe(ctx context.Context, at string, key int32, group string) {
+	w, asked := s.w, replicaAt(at)
 	before := w.view(group)
-	mayHint := w.mayHint(r.node, group)
+	mayHint := w.mayHint(asked, group)
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.Version, req.CoordinatorKeys = 6, []string{group}
 	resp, _, err := s.ask(ctx, key, at, req)
@@ -213,15 +278,16 @@ func (s *seeker) probe(ctx context.Context, r *replica, group string, rng *rand.
 	n, err := found(resp)
 	after := w.view(group)
 	switch {
+	case w.settled(before, group) && err == nil && n.id == asked && before.at.Sub(before.owner.since) < handOver:
 	case w.settled(before, group):
 		if err != nil || n.id != before.owner.node || n.address != replicaAddress(n.id) {
 			w.violate("%s: replica %d led to %v (%v), and replica %d has owned the group since %v before it was asked",
-				group, r.node, n, err, before.owner.node, before.at.Sub(before.owner.since))
+				group, asked, n, err, before.owner.node, before.at.Sub(before.owner.since))
 		}
 	case before.peaceful() && after.calm.Equal(before.calm) && !before.exists && !after.exists && before.removals == after.removals &&
-		before.at.Sub(before.since) > readWithin && !mayHint && !w.mayHint(r.node, group):
+		before.at.Sub(before.since) > readWithin && !mayHint && !w.mayHint(asked, group):
 		if err != nil || !isBroker(n.id) {
-			w.violate("%s: replica %d led to %v (%v), and the log has no such group: its clients belong to the cluster", group, r.node, n, err)
+			w.violate("%s: replica %d led to %v (%v), and the log has no such group: its clients belong to the cluster", group, asked, n, err)
 		}
 	}
 	if err != nil || !before.peaceful() {
@@ -233,7 +299,7 @@ func (s *seeker) probe(ctx context.Context, r *replica, group string, rng *rand.
 		return
 	}
 	if nodes := nodesOf(resp); !slices.Contains(nodes, n) && after.owner.same(w.view(group).owner) && time.Since(after.owner.since) > readWithin {
-		w.violate("%s: replica %d led to %v, which is not among the nodes that it names: %v", group, r.node, n, nodes)
+		w.violate("%s: replica %d led to %v, which is not among the nodes that it names: %v", group, asked, n, nodes)
 	}
 }
 
@@ -308,7 +374,6 @@ func (s *seeker) list(ctx context.Context) (all []string, err error) {
 func (w *world) compareRouting(ctx context.Context) {
 	w.setPeace(true)
 	pause(hintMost)
-	rng := w.rng("last probe")
 	seek := w.newSeeker("last probe", adminID, never)
 	defer seek.close()
 	names := []string{}
@@ -320,7 +385,7 @@ func (w *world) compareRouting(ctx context.Context) {
 	}
 	for _, r := range w.replicas {
 		for _, group := range names {
-			seek.probe(ctx, r, group, rng)
+			seek.probe(ctx, replicaAddress(r.node), r.node, group)
 		}
 	}
 	for range 60 { // a fault for "the next append" may have waited until now

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -31,7 +32,7 @@ const (
 	hurried    = "lookups that do not read up to the log's end"
 	clinging   = "a hint that never ends"
 	forgetful  = "a replica that leaves out another one where it is asked for all"
-	rash       = "a replica that calls a group the cluster's without reading up to the log's end"
+	rash       = "a replica that is behind by seconds and calls a group the cluster's without reading up to the log's end"
 )
 
 // sabotage breaks a process as the options say.
@@ -70,7 +71,7 @@ func (w *world) sabotage(r *replica, p *process, m *frozenMembership) {
 func (w *world) saboteur(_ *replica, p *process) coordinator.Service {
 	switch w.options.sabotage {
 	case hurried, clinging, forgetful, rash:
-		return &brokenService{Service: p.service, p: p, how: w.options.sabotage, hinted: map[string]bool{}}
+		return &brokenService{Service: p.service, p: p, how: w.options.sabotage, hinted: map[string]bool{}, known: map[string]time.Time{}}
 	}
 	return p.service
 }
@@ -83,6 +84,7 @@ type brokenService struct {
 
 	mu     sync.Mutex
 	hinted map[string]bool
+	known  map[string]time.Time // since when
 }
 
 // CatchUp implements coordinator.Service.
@@ -137,12 +139,25 @@ func (b *brokenService) Owners() map[int32]bool {
 // Judge implements coordinator.Service.
 func (b *brokenService) Judge(ctx context.Context, group string) coordinator.Verdict {
 	if b.how == rash {
-		if known, err := b.p.host.Known(group); err == nil && !known {
+		if known, err := b.p.host.Known(group); err == nil && (!known || b.isNew(group)) {
 			return coordinator.Foreign
 		}
 	}
 	return b.Service.Judge(ctx, group)
 }
+
+// isNew says that a group of another replica is known here for less than slow.
+func (b *brokenService) isNew(group string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.known[group]; !ok {
+		b.known[group] = time.Now()
+	}
+	return !b.p.host.Owns(b.p.host.Partition(group)) && time.Since(b.known[group]) < slow
+}
+
+// slow is by how much a tail is behind that makes up for a read barrier that is left out.
+const slow = 5 * time.Second
 
 // noListener does not care what it is assigned.
 type noListener struct{}

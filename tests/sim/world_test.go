@@ -244,6 +244,7 @@ func (w *world) run() string {
 	w.active.Go(w.cleanup)
 	w.active.Go(w.admin)
 	w.active.Go(w.passerBy)
+	w.active.Go(w.inquirer)
 	chaos, over := context.WithTimeout(w.ctx, w.chaos)
 	w.faults(chaos)
 	over()
