@@ -33,6 +33,9 @@ type backupCmd struct {
 // Run reads both topics as a replica would, into stores of its own, and writes what counts in them into the file. Replicas may run meanwhile: of each
 // partition the backup has what was there at one moment.
 func (c *backupCmd) Run(ctx context.Context, s *stdio) (err error) {
+	if err := c.Check(); err != nil {
+		return usage(err)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, errTimeout)
 	defer cancel()
 	if _, err := os.Lstat(c.To); err == nil {

@@ -26,9 +26,7 @@ const deploy = "../../docs/deploy/"
 func parsed(t *testing.T, args []string) *cli {
 	t.Helper()
 	c := &cli{}
-	parser, err := kong.New(c, kong.Configuration(func(io.Reader) (kong.Resolver, error) { // what the file says is not the question
-		return kong.ResolverFunc(func(*kong.Context, *kong.Path, *kong.Flag) (any, error) { return nil, nil }), nil
-	}), kong.Exit(func(int) {}))
+	parser, err := kong.New(c, kong.Configuration(config.Load), kong.DefaultEnvars(config.EnvPrefix), kong.Exit(func(int) {}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,6 +38,9 @@ func parsed(t *testing.T, args []string) *cli {
 		t.Fatalf("%q is the command %q", args, k.Command())
 	}
 	if _, err := c.Serve.Check(); err != nil {
+		t.Errorf("%q: %v", args, err)
+	}
+	if err := c.Serve.Upstream.Check(); err != nil {
 		t.Errorf("%q: %v", args, err)
 	}
 	return c
@@ -60,8 +61,22 @@ func TestSystemdUnit(t *testing.T) {
 	if start == nil {
 		t.Fatal("no ExecStart")
 	}
-	c := parsed(t, append(slices.DeleteFunc(strings.Fields(start[2]), func(a string) bool { return a == "--config" || a == "/etc/streamkeeper.yaml" }),
-		"--bootstrap-servers", "broker:9092")) // that is in the file
+	line := strings.Fields(start[2])
+	file := slices.Index(line, "/etc/streamkeeper.yaml")
+	if file < 0 {
+		t.Fatalf("%q has no file of settings", line)
+	}
+	line[file] = deploy + "streamkeeper.yaml"
+	t.Setenv("STREAMKEEPER_ADVERTISE", "keeper-1.example.org") // as /etc/default/streamkeeper has it
+	c := parsed(t, line)
+	if len(c.Serve.BootstrapServers) != 2 || c.Serve.Advertise == "" || c.Serve.Set["group.streams.session.timeout.ms"] == "" {
+		t.Errorf("of the file and the environment came %+v", c.Serve)
+	}
+	for _, address := range []string{c.Serve.Listen, c.Serve.AdminListen} {
+		if !strings.HasPrefix(address, "0.0.0.0:") {
+			t.Errorf("nobody elsewhere reaches %s", address)
+		}
+	}
 	if c.Serve.DataDir != "/var/lib/streamkeeper" || !strings.Contains(unit, "StateDirectory=streamkeeper\n") {
 		t.Errorf("the data directory %s is not the state directory", c.Serve.DataDir)
 	}
@@ -72,7 +87,16 @@ func TestSystemdUnit(t *testing.T) {
 	if seconds, _ := strconv.Atoi(grace[1]); time.Duration(seconds)*time.Second < c.stopMax() {
 		t.Errorf("it is killed after %d s; a stop may take %v", seconds, c.stopMax())
 	}
-	for _, line := range []string{"Restart=always", "NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet=", "DynamicUser=yes", "SystemCallFilter=@system-service"} {
+	// It is ready, and well, when it says so; it says so where it is asked to (cmd: systemd_test.go), and may then not be told apart from one that hangs.
+	watchdog := regexp.MustCompile(`(?m)^WatchdogSec=(\d+)$`).FindStringSubmatch(unit)
+	if watchdog == nil || watchdog[1] == "0" {
+		t.Error("nobody watches it")
+	}
+	// A wrong configuration is not started again and again.
+	if !strings.Contains(unit, "\nRestartPreventExitStatus="+strconv.Itoa(exitUsage)+"\n") {
+		t.Errorf("it is started again after exit code %d", exitUsage)
+	}
+	for _, line := range []string{"Type=notify", "Restart=always", "NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet=", "DynamicUser=yes", "SystemCallFilter=@system-service"} {
 		if !strings.Contains(unit, "\n"+line+"\n") {
 			t.Errorf("it lacks %s", line)
 		}
@@ -82,9 +106,9 @@ func TestSystemdUnit(t *testing.T) {
 	}
 }
 
-// stopMax is how long a stop may take: the shutdown time-out, the end of the parts, the traces and the admin address.
+// stopMax is how long a stop with this command line may take.
 func (c *cli) stopMax() time.Duration {
-	return c.Serve.ShutdownTimeout + endMax + releaseReserve + time.Second
+	return stopWithin(c.Serve.ShutdownTimeout)
 }
 
 // flagOfEnv is the flag that an environment variable gives.

@@ -32,7 +32,7 @@ func (r *replica) openPlugin() (plugin.Plugin, error) {
 	}
 	p, err := registry.Open(r.flags.Plugin, r.flags.PluginSet)
 	if err != nil {
-		return nil, fmt.Errorf("--plugin: %w", err)
+		return nil, usage(fmt.Errorf("--plugin: %w", err))
 	}
 	return p, nil
 }

@@ -102,7 +102,7 @@ func lifeOfADescription(t *testing.T, args ...string) {
 	if out, err, code := execute(t, d, "describe", "orders", "--topology"); code != exitFailure || out != "" || !strings.HasPrefix(err, none) {
 		t.Errorf("describe --topology before the push: %d %q %q", code, out, err)
 	}
-	if out, err, code := execute(t, d, "describe", "orders", "-o", "svg"); code != exitFailure || out != "" || err != "streamkeeper: --output svg is for --topology\n" {
+	if out, err, code := execute(t, d, "describe", "orders", "-o", "svg"); code != exitUsage || out != "" || err != "streamkeeper: --output svg is for --topology\n" {
 		t.Errorf("describe -o svg: %d %q %q", code, out, err)
 	}
 	if r := m.push("first"); r.ErrorCode != 0 || r.ErrorMessage != nil {
@@ -215,7 +215,7 @@ func TestWrongPluginSettingsAreSaidBeforeAnythingStarts(t *testing.T) {
 	} {
 		var out, err text
 		code := run(t.Context(), append([]string{"serve", "--bootstrap-servers", "127.0.0.1:1", "--data-dir", t.TempDir()}, strings.Fields(args)...), &out, &err)
-		if code != 1 || !strings.Contains(err.String(), want) {
+		if code != exitUsage || !strings.Contains(err.String(), want) {
 			t.Errorf("%s: exit %d, %s; want …%s…", args, code, err.String(), want)
 		}
 	}

@@ -69,6 +69,12 @@ func opening[T any](ctx context.Context, r *replica, cl *kgo.Client, open func(c
 		var opened T
 		if err == nil {
 			opened, err = open(bounded)
+		} else {
+			err = fmt.Errorf("--bootstrap-servers: %v: %w", r.upstream, err)
+		}
+		if ofDisk(err) {
+			cancel()
+			return opened, fmt.Errorf("--data-dir: %w", err)
 		}
 		if wait := err != nil && ctx.Err() == nil && (bounded.Err() != nil || passing(err)); wait {
 			r.log.Warn("the cluster does not answer, trying again", "cluster", r.upstream, "err", err)

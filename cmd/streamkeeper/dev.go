@@ -25,7 +25,7 @@ const devOpenTimeout = 5 * time.Minute
 func (c *devCmd) Run(ctx context.Context, s *stdio) error {
 	eff, err := c.Check()
 	if err != nil {
-		return err
+		return usage(err)
 	}
 	log, err := telemetry.NewLogger(s.err, c.LogLevel, c.LogFormat)
 	if err != nil {

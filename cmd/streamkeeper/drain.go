@@ -120,11 +120,18 @@ func unfinished(running []runningPart, most time.Duration) (left []string) {
 	return nil
 }
 
+// stopWithin is how long a stop may take from the signal to the end of the process: the shutdown time-out, the end of the parts, the last traces, the admin
+// address. What ends a process by force has to wait longer.
+func stopWithin(shutdownTimeout time.Duration) time.Duration {
+	return shutdownTimeout + endMax + releaseReserve + adminCloseMax
+}
+
 // drain hands the shards over and lets requests under way finish, within the shutdown time-out.
 func (r *replica) drain(p *parts) {
 	begun := time.Now()
 	r.log.Info("stopping", "timeout", r.flags.ShutdownTimeout)
 	p.stopping.Store(true) // /readyz
+	p.systemd.Stopping(stopWithin(r.flags.ShutdownTimeout))
 	ctx, cancel := context.WithTimeout(context.Background(), r.flags.ShutdownTimeout)
 	defer cancel()
 	time.Sleep(r.flags.ShutdownDelay) // whoever asks /readyz sends nobody here any more when the listeners close
@@ -224,6 +231,19 @@ func (p *parts) checks() []telemetry.Check {
 		{Name: "ownership group", Ready: p.joined},
 		{Name: "shards", Ready: p.shardsServed},
 	}
+}
+
+// alive are what /healthz and the watchdog of systemd ask: what only an end of the process mends.
+func (p *parts) alive() []telemetry.Check {
+	return []telemetry.Check{{Name: "shards", Ready: p.loopsTurn}}
+}
+
+// status is one line for systemctl status.
+func (p *parts) status() string {
+	if err := p.ready(); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("serving %d of %d shards", p.host.OwnedCount(), p.host.Partitions())
 }
 
 func (p *parts) notStopping() error {

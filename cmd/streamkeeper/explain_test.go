@@ -208,7 +208,7 @@ func TestTopologyWithMembersAndEpochs(t *testing.T) {
 		"--members is for --output text, json, dot or mermaid": {"--topology", "--members", "-o", "svg"},
 		"--output mermaid is for --topology":                   {"-o", "mermaid"},
 	} {
-		if out, err, code := execute(t, d, append([]string{"describe", "orders"}, args...)...); code != exitFailure || out != "" || err != "streamkeeper: "+want+"\n" {
+		if out, err, code := execute(t, d, append([]string{"describe", "orders"}, args...)...); code != exitUsage || out != "" || err != "streamkeeper: "+want+"\n" {
 			t.Errorf("%v: %d %q %q", args, code, out, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"streamkeeper/internal/admin"
+	"streamkeeper/internal/config"
 )
 
 // connection are the flags of the commands that ask a running cluster.
@@ -16,11 +17,26 @@ type connection struct {
 	Timeout          time.Duration `name:"timeout" default:"30s" help:"How long to try."`
 }
 
+// defaultBootstrap is where serve and dev listen unless they are told otherwise.
+const defaultBootstrap = "127.0.0.1:9292"
+
 // errTimeout is the cause of a context that --timeout ended.
 var errTimeout = errors.New("no answer in time")
 
+// check refuses what can't be connected to before anybody waits for it.
+func (c *connection) check() error {
+	var errs []error
+	if c.Timeout <= 0 {
+		errs = append(errs, fmt.Errorf("--timeout: %v is no time to try", c.Timeout))
+	}
+	return usage(errors.Join(append(errs, (&config.Upstream{BootstrapServers: c.BootstrapServers}).Check())...))
+}
+
 // with runs f with a client, and with a context that --timeout bounds.
 func (c *connection) with(ctx context.Context, f func(context.Context, *admin.Client) error) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	a, err := admin.New(c.BootstrapServers)
 	if err != nil {
 		return err
@@ -73,8 +89,8 @@ type describeCmd struct {
 }
 
 func (d *describeCmd) Run(ctx context.Context, s *stdio) error {
-	if err := d.check(d.Output); err != nil {
-		return err
+	if err := d.topologyFlags.check(d.Output); err != nil {
+		return usage(err)
 	}
 	return d.with(ctx, func(ctx context.Context, a *admin.Client) error {
 		if d.Topology || d.Epochs {

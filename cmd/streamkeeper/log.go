@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -25,7 +26,10 @@ type logCmd struct {
 
 func (l *logCmd) Run(ctx context.Context, s *stdio) error {
 	if l.Segments != "" && (l.Follow || l.JSON || l.Group != "" || l.Explain) {
-		return fmt.Errorf("--segments copies whole batches: --follow, --json, --group and --explain do not go with it")
+		return usage(errors.New("--segments copies whole batches: --follow, --json, --group and --explain do not go with it"))
+	}
+	if err := l.check(); err != nil {
+		return err
 	}
 	a, err := admin.New(l.BootstrapServers)
 	if err != nil {

@@ -61,7 +61,7 @@ orders  empty at 3
 	if out := must(t, d, "log", "--explain", "--group", "orders"); !strings.HasSuffix(out, "  orders  group removed\n") {
 		t.Errorf("the end of the story:\n%s", out)
 	}
-	if _, err, code := execute(t, d, "log", "--explain", "--segments", t.TempDir()); code != exitFailure || !strings.Contains(err, "--explain do not go with it") {
+	if _, err, code := execute(t, d, "log", "--explain", "--segments", t.TempDir()); code != exitUsage || !strings.Contains(err, "--explain do not go with it") {
 		t.Errorf("%d %s", code, err)
 	}
 }

@@ -41,10 +41,11 @@ type cli struct {
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
-// Exit codes: 1 for what went wrong, 2 for a command line that can't be understood.
+// Exit codes: 1 for what went wrong, 64 (EX_USAGE of sysexits.h) for a command line, or a configuration, that can't be as it is: the same call would fail
+// again. 2 would be the custom, but the Go runtime ends a process that crashes with it, and a service manager must not take one for the other.
 const (
 	exitFailure = 1
-	exitUsage   = 2
+	exitUsage   = 64
 )
 
 func main() {
@@ -77,9 +78,26 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if err := command.Run(); err != nil && !(errors.Is(err, context.Canceled) && ctx.Err() != nil) {
 		fmt.Fprintln(stderr, "streamkeeper:", err)
+		if errors.As(err, &usageError{}) {
+			return exitUsage
+		}
 		return exitFailure
 	}
 	return 0
+}
+
+// usageError is a mistake in the command line or the configuration that is found before anything is done.
+type usageError struct{ error }
+
+// Unwrap returns what is wrong.
+func (e usageError) Unwrap() error { return e.error }
+
+// usage makes an error one of usage; nil stays nil.
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
 }
 
 // stdio is where commands write to.

@@ -285,6 +285,14 @@ func TestCommandsOnARunningReplica(t *testing.T) {
 	if n := strings.Count(shards, fmt.Sprintf(" 1000001 %s ", d.bootstrap)); n != 4 || strings.Count(shards, " 1000001 yes ") != 4 {
 		t.Errorf("shards:\n%s", shards)
 	}
+	// The replica alone tells the same; one that is away hides nothing of it.
+	var alone, partly, missing text
+	if code := run(t.Context(), []string{"shards", "--admin", d.admin}, &alone, &missing); code != 0 || squeeze(alone.String()) != shards {
+		t.Errorf("shards of the replica alone: exit %d, %s\n%s\nwant\n%s", code, missing.String(), alone.String(), shards)
+	}
+	if code := run(t.Context(), []string{"shards", "--admin", "127.0.0.1:1", "--admin", "http://" + d.admin}, &partly, &missing); code != exitFailure || squeeze(partly.String()) != shards || !strings.Contains(missing.String(), "127.0.0.1:1/shards") {
+		t.Errorf("shards with a replica away: exit %d, %s\n%s", code, missing.String(), partly.String())
+	}
 	segments := filepath.Join(t.TempDir(), "segments")
 	for _, name := range strings.Fields(must(t, d, "log", "--segments", segments)) {
 		if info, err := os.Stat(name); err != nil || info.Size() == 0 || !strings.HasPrefix(name, filepath.Join(segments, "__streams_groups-")) {
@@ -356,9 +364,23 @@ func TestUsageErrors(t *testing.T) {
 		{"frobnicate", exitUsage, "unexpected argument frobnicate"},
 		{"serve", exitUsage, "--bootstrap-servers"},
 		{"describe", exitUsage, "<group>"},
-		{"serve --bootstrap-servers x --node-id=-5", exitFailure, "--node-id: -5 is negative\n--bootstrap-servers: \"x\" is not HOST:PORT"},
-		{"dev --set group.streams.max.size=0", exitFailure, "--set: Invalid value 0 for configuration group.streams.max.size: Value must be at least 1"},
-		{"log --segments x --follow", exitFailure, "--segments copies whole batches"},
+		{"serve --bootstrap-servers x --node-id=-5", exitUsage, "--node-id: -5 is negative\n--bootstrap-servers: \"x\" is not HOST:PORT"},
+		{"dev --set group.streams.max.size=0", exitUsage, "--set: Invalid value 0 for configuration group.streams.max.size: Value must be at least 1"},
+		{"log --segments x --follow", exitUsage, "--segments copies whole batches"},
+		{"dev --plugin nonsense", exitUsage, "--plugin: "},
+		{"describe g --members", exitUsage, "--members, --epoch and --diff are for --topology"},
+		{"list --bootstrap-servers x", exitUsage, `--bootstrap-servers: "x" is not HOST:PORT`},
+		{"list --bootstrap-servers x:99999", exitUsage, `"x:99999": "99999" is no port, want a number up to 65535`},
+		{"shards --timeout 0s", exitUsage, "--timeout: 0s is no time to try"},
+		{"shards --admin x", exitUsage, `--admin: "x" is not HOST:PORT`},
+		{"shards --admin 127.0.0.1:1", exitFailure, "127.0.0.1:1/shards"},
+		{"backup --bootstrap-servers x --to f", exitUsage, `--bootstrap-servers: "x" is not HOST:PORT`},
+		{"restore", exitUsage, "--bootstrap-servers: where to restore to is not given"},
+		{"restore --bootstrap-servers x", exitUsage, `--bootstrap-servers: "x" is not HOST:PORT`},
+		{"serve --config /nowhere.yaml", exitUsage, "/nowhere.yaml"},
+		// Before the cluster is waited for, which is not there.
+		{"serve --bootstrap-servers 127.0.0.1:1 --listen 127.0.0.1:0 --admin-listen= --data-dir /dev/null/x", exitFailure, "--data-dir: mkdir /dev/null: not a directory"},
+		{"serve --bootstrap-servers 127.0.0.1:1 --listen 127.0.0.1:0 --admin-listen= --data-dir /proc", exitFailure, "--data-dir: /proc can't be written to: "},
 		{"list --bootstrap-servers 127.0.0.1:1 --timeout 300ms", exitFailure, "127.0.0.1:1"},
 		{"--help", 0, ""},
 		{"version", 0, ""},

@@ -95,8 +95,12 @@ func (p *parts) shardsHandler(node int32) http.Handler {
 		st := shardStatus{NodeID: node}
 		for q := range p.host.Partitions() {
 			s := shardPosition{Partition: q, Serving: p.host.Owns(q), Position: p.store.Applied(q)}
-			if st := p.store.PartitionStats(q); !st.AtEnd {
-				s.Reading, s.Left = st.Because.String(), st.Lag
+			now := p.store.PartitionStats(q)
+			if s.Left = now.Lag; !now.AtEnd {
+				s.Reading = now.Because.String()
+			}
+			if o, ok := p.store.Owner(q); ok {
+				s.Owner = &shardOwner{NodeID: o.NodeID, Address: o.Address, Generation: o.Generation, Released: o.Released, Written: o.Timestamp}
 			}
 			if err := p.store.Err(q); err != nil {
 				s.Error = err.Error()

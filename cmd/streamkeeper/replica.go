@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
@@ -42,6 +44,10 @@ const (
 	deleteRetentionUnread = 24 * time.Hour
 	// releaseReserve is kept of the shutdown time-out for what comes after the shards are handed over.
 	releaseReserve = 3 * time.Second
+	// dataDirMode is that of a data directory which is made here: committed offsets and names of groups are nobody else's business.
+	dataDirMode = 0o750
+	// adminCloseMax is how long a request at the admin address may last when all else has ended.
+	adminCloseMax = time.Second
 )
 
 // replica is one replica before it runs.
@@ -74,6 +80,7 @@ type parts struct {
 	describing *describing  // nil: no topology descriptions
 	space      *annex.Space // nil: they are not kept on the cluster
 	progress   *progress
+	systemd    *telemetry.Systemd // nil: nobody wants to know
 	stopping   atomic.Bool
 	abandoned  bool // a part did not end when it was told to
 }
@@ -85,6 +92,17 @@ func (r *replica) run(ctx context.Context, ready func(*running)) error {
 	if err != nil {
 		return err
 	}
+	if err := usableDir(r.flags.DataDir); err != nil {
+		return err
+	}
+	systemd, err := telemetry.NewSystemd(os.Getenv, os.Getpid(), r.log)
+	if err != nil { // it would be ended for its silence, for a reason that nobody sees
+		return err
+	}
+	defer systemd.Close()
+	telling, told := context.WithCancel(context.WithoutCancel(ctx))
+	defer told()
+	go systemd.Run(telling)
 	instance := uuid.NewString()
 	metrics, err := telemetry.NewMetrics()
 	if err != nil {
@@ -106,7 +124,7 @@ func (r *replica) run(ctx context.Context, ready func(*running)) error {
 			return err
 		}
 		defer func() {
-			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), adminCloseMax)
 			defer cancel()
 			_ = adm.Close(bounded)
 		}()
@@ -128,16 +146,19 @@ func (r *replica) run(ctx context.Context, ready func(*running)) error {
 	if err := registerMetrics(metrics, p); err != nil {
 		return err
 	}
+	systemd.RequireAlive(p.alive()...)
+	systemd.Status(p.status)
 	if adm != nil {
 		adm.Require(p.checks()...)
-		adm.RequireAlive(telemetry.Check{Name: "shards", Ready: p.loopsTurn})
+		adm.RequireAlive(p.alive()...)
 		adm.Handle("GET "+shardsPath, p.shardsHandler(r.flags.NodeID))
 	}
 	now := &running{bootstrap: r.bootstrap(p.gateway)}
 	if adm != nil {
 		now.admin = adm.Addr().String()
 	}
-	return r.serve(ctx, p, func() { ready(now) })
+	p.systemd = systemd
+	return r.serve(ctx, p, func() { systemd.Ready(); ready(now) })
 }
 
 // build makes the parts. It waits for a cluster that can't be reached, and fails where something can't work as it is set.
@@ -288,10 +309,33 @@ func fixPort(address string) (string, error) {
 	return net.JoinHostPort(host, port), err
 }
 
-// passing says that an error of the start may be another one in a while: nobody listens, or a broker is still starting.
+// passing says that an error of the start may be another one in a while: nobody listens, or a broker is still starting. What the disk refuses is not of
+// the cluster, although the system's error numbers look like those of the network.
 func passing(err error) bool {
+	if ofDisk(err) {
+		return false
+	}
 	var network net.Error
 	return errors.As(err, &network) || kgo.IsRetryableBrokerErr(err) || errors.Is(err, kgo.ErrClientClosed)
+}
+
+// ofDisk says that something below --data-dir can't be read or written.
+func ofDisk(err error) bool {
+	var path *fs.PathError
+	return errors.Is(err, projection.ErrStorage) || errors.As(err, &path)
+}
+
+// usableDir makes the data directory and tries whether something can be written into it: before the cluster is waited for, so that a wrong directory is
+// told at once.
+func usableDir(dir string) error {
+	if err := os.MkdirAll(dir, dataDirMode); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	f, err := os.CreateTemp(dir, ".writable-*")
+	if err != nil {
+		return fmt.Errorf("--data-dir: %s can't be written to: %w", dir, err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // bootstrap is the address that applications bootstrap to.

@@ -15,6 +15,7 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/internal/backup"
+	"streamkeeper/internal/config"
 	"streamkeeper/plugin/topic"
 )
 
@@ -53,7 +54,10 @@ func (c *restoreCmd) Run(ctx context.Context, s *stdio) error {
 		return writeHeader(s.out, c.From, h)
 	}
 	if len(c.BootstrapServers) == 0 {
-		return errors.New("--bootstrap-servers: where to restore to is not given")
+		return usage(errors.New("--bootstrap-servers: where to restore to is not given"))
+	}
+	if err := (&config.Upstream{BootstrapServers: c.BootstrapServers}).Check(); err != nil {
+		return usage(err)
 	}
 	held, descriptions, err := c.sources(s)
 	if err != nil {

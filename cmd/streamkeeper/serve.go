@@ -18,7 +18,7 @@ type serveCmd struct {
 func (c *serveCmd) Run(ctx context.Context, s *stdio) error {
 	eff, err := c.Check()
 	if err := errors.Join(err, c.Upstream.Check()); err != nil {
-		return err
+		return usage(err)
 	}
 	log, err := telemetry.NewLogger(s.err, c.LogLevel, c.LogFormat)
 	if err != nil {

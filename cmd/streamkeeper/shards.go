@@ -1,16 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
+	"streamkeeper/eventlog"
 	"streamkeeper/internal/admin"
+	"streamkeeper/internal/config"
 	"streamkeeper/internal/inspect"
 )
 
@@ -21,10 +28,11 @@ const shardsPath = "/shards"
 const shardsBodyMax = 16 << 20
 
 type shardsCmd struct {
-	connection
+	BootstrapServers []string      `name:"bootstrap-servers" placeholder:"HOST:PORT" help:"The cluster, or streamkeeper in front of it. 127.0.0.1:9292 if neither this nor --admin is given."`
+	Timeout          time.Duration `name:"timeout" default:"30s" help:"How long to try."`
 	output
 	LogTopic string   `name:"log-topic" default:"__streams_groups" help:"The record log."`
-	Admin    []string `name:"admin" placeholder:"HOST:PORT" help:"Ask this replica's admin address how far it has read; repeatable."`
+	Admin    []string `name:"admin" placeholder:"HOST:PORT" help:"Ask this replica's admin address how far it has read; repeatable. Without --bootstrap-servers also who owns what, as these replicas have read it: no cluster is asked."`
 }
 
 // shardRow is one line: who owns the shard, from the log; how far replicas have read it, from their admin addresses.
@@ -62,35 +70,103 @@ type shardPosition struct {
 	Serving   bool   `json:"serving"`
 	Position  int64  `json:"position"`          // the first offset that its projection has not applied
 	Reading   string `json:"reading,omitempty"` // why it is being read; "" where it has been read to its end
-	Left      int64  `json:"left,omitempty"`    // offsets up to the end, while it is being read
+	Left      int64  `json:"left,omitempty"`    // offsets up to the end, as far as the log has told where that is
 	Error     string `json:"error,omitempty"`
+	// Owner is who claimed the shard last, as far as this replica has read; nil where nobody has.
+	Owner *shardOwner `json:"owner,omitempty"`
 }
 
+// shardOwner is an ownership record.
+type shardOwner struct {
+	NodeID     int32  `json:"nodeId"`
+	Address    string `json:"address"`
+	Generation int64  `json:"generation"`
+	Released   bool   `json:"released,omitempty"`
+	Written    int64  `json:"written"` // ms since 1970, by the owner's clock
+}
+
+// Run asks the cluster for owners and ends, and the replicas for their positions. A replica that does not answer hides neither the owners nor the other
+// replicas; the exit code and the error still say that something is missing.
 func (c *shardsCmd) Run(ctx context.Context, s *stdio) error {
-	return c.with(ctx, func(ctx context.Context, a *admin.Client) error {
-		r, err := inspect.NewReader(ctx, a.Kafka(), c.LogTopic)
-		if err != nil {
-			return err
+	if c.Timeout <= 0 {
+		return usage(fmt.Errorf("--timeout: %v is no time to try", c.Timeout))
+	}
+	for _, address := range c.Admin {
+		if _, _, err := config.SplitAddress(adminAddress(address)); err != nil {
+			return usage(fmt.Errorf("--admin: %w", err))
 		}
-		shards, err := r.Shards(ctx)
-		if err != nil {
-			return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, errTimeout)
+	defer cancel()
+	replicas, errs := c.ask(ctx)
+	shards := readShards(replicas)
+	if len(c.BootstrapServers) > 0 || len(c.Admin) == 0 {
+		asked := connection{BootstrapServers: c.BootstrapServers, Timeout: c.Timeout}
+		if len(asked.BootstrapServers) == 0 {
+			asked.BootstrapServers = []string{defaultBootstrap}
 		}
-		var replicas []shardStatus
-		for _, address := range c.Admin {
-			st, err := askReplica(ctx, address)
+		if err := asked.with(ctx, func(ctx context.Context, a *admin.Client) error {
+			r, err := inspect.NewReader(ctx, a.Kafka(), c.LogTopic)
 			if err != nil {
 				return err
 			}
-			replicas = append(replicas, st)
+			shards, err = r.Shards(ctx)
+			return err
+		}); err != nil {
+			return errors.Join(append([]error{err}, errs...)...)
 		}
-		rows := shardRows(shards, replicas)
-		return c.write(s.out, rows, func(w io.Writer) error { return writeShards(w, rows) })
-	})
+	}
+	if len(shards) == 0 { // without a cluster, and no replica has answered
+		return errors.Join(errs...)
+	}
+	rows := shardRows(shards, replicas)
+	return errors.Join(append([]error{c.write(s.out, rows, func(w io.Writer) error { return writeShards(w, rows) })}, errs...)...)
+}
+
+// ask asks all replicas at once, so that one that hangs costs no more than the time that there is.
+func (c *shardsCmd) ask(ctx context.Context) (replicas []shardStatus, errs []error) {
+	answers, failed := make([]shardStatus, len(c.Admin)), make([]error, len(c.Admin))
+	var wg sync.WaitGroup
+	for i, address := range c.Admin {
+		wg.Go(func() { answers[i], failed[i] = askReplica(ctx, address) })
+	}
+	wg.Wait()
+	for i := range c.Admin {
+		if failed[i] != nil {
+			errs = append(errs, failed[i])
+			continue
+		}
+		replicas = append(replicas, answers[i])
+	}
+	return replicas, errs
+}
+
+// readShards is who owns what as the replicas have read it: the newest claim that one of them knows.
+func readShards(replicas []shardStatus) []inspect.Shard {
+	known := map[int32]inspect.Shard{}
+	for _, r := range replicas {
+		for _, p := range r.Shards {
+			s := known[p.Partition]
+			s.Partition, s.End = p.Partition, max(s.End, p.Position+p.Left)
+			if o := p.Owner; o != nil && (s.Owner == nil || s.Owner.Generation < o.Generation || s.Owner.Generation == o.Generation && s.Owner.Timestamp < o.Written) {
+				s.Owner = &eventlog.Owner{
+					Ownership:  eventlog.Ownership{NodeID: o.NodeID, Address: o.Address, Released: o.Released},
+					Generation: o.Generation, Timestamp: o.Written,
+				}
+			}
+			known[p.Partition] = s
+		}
+	}
+	return slices.SortedFunc(maps.Values(known), func(a, b inspect.Shard) int { return cmp.Compare(a.Partition, b.Partition) })
+}
+
+// adminAddress is an admin address without the scheme that may be before it.
+func adminAddress(given string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(given, "http://"), "/")
 }
 
 func askReplica(ctx context.Context, address string) (shardStatus, error) {
-	url := "http://" + strings.TrimPrefix(address, "http://") + shardsPath
+	url := "http://" + adminAddress(address) + shardsPath
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return shardStatus{}, fmt.Errorf("--admin: %w", err)

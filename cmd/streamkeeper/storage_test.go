@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,5 +70,21 @@ func everyOther(period time.Duration, err error) func() error {
 			return err
 		}
 		return nil
+	}
+}
+
+// The numbers of the system's errors look like those of the network; a start that waits for the cluster must not wait for the disk.
+func TestWhatTheDiskRefusesIsNotOfTheCluster(t *testing.T) {
+	_, ofDisk := os.Stat("/dev/null/x")
+	_, ofNetwork := net.Dial("tcp", "127.0.0.1:1")
+	for err, want := range map[error]bool{
+		fmt.Errorf("projection: %w", ofDisk):                                       false,
+		fmt.Errorf("%w: %w", projection.ErrStorage, syscall.ENOSPC):                false,
+		fmt.Errorf("list the nodes: %w", ofNetwork):                                true,
+		errors.New("log topic x: cleanup.policy is delete, and has to be compact"): false,
+	} {
+		if got := passing(err); got != want {
+			t.Errorf("%v: passing %v, want %v", err, got, want)
+		}
 	}
 }

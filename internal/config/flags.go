@@ -61,7 +61,7 @@ func (r *Replica) Check() (Effective, error) {
 		errs = append(errs, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
 	}
 
-	host, port, err := splitAddress(r.Listen)
+	host, port, err := SplitAddress(r.Listen)
 	if err != nil {
 		refuse("listen", "%v", err)
 	}
@@ -102,7 +102,7 @@ func (r *Replica) Check() (Effective, error) {
 		refuse("log-replication-factor", "%d is negative", r.LogReplicationFactor)
 	}
 	if r.AdminListen != "" {
-		if _, _, err := splitAddress(r.AdminListen); err != nil {
+		if _, _, err := SplitAddress(r.AdminListen); err != nil {
 			refuse("admin-listen", "%v", err)
 		}
 	}
@@ -127,7 +127,7 @@ func (r *Replica) Check() (Effective, error) {
 func (u *Upstream) Check() error {
 	var errs []error
 	for _, s := range u.BootstrapServers {
-		if _, p, err := splitAddress(s); err != nil {
+		if _, p, err := SplitAddress(s); err != nil {
 			errs = append(errs, fmt.Errorf("--bootstrap-servers: %w", err))
 		} else if p == 0 {
 			errs = append(errs, fmt.Errorf("--bootstrap-servers: %q has no port that can be connected to", s))
@@ -150,14 +150,15 @@ func joined(err error) []error {
 	return []error{err}
 }
 
-func splitAddress(address string) (host string, port int, err error) {
+// SplitAddress takes HOST:PORT apart. The host may be empty, the port 0; the error says what is wrong with the address.
+func SplitAddress(address string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {
 		return "", 0, fmt.Errorf("%q is not HOST:PORT", address)
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return "", 0, fmt.Errorf("%q: %q is no port", address, text)
+		return "", 0, fmt.Errorf("%q: %q is no port, want a number up to %d", address, text, portMax)
 	}
 	return host, int(n), nil
 }
@@ -167,7 +168,7 @@ func splitAdvertised(address string) (host string, port int, err error) {
 	if !strings.Contains(address, ":") || net.ParseIP(address) != nil {
 		return address, 0, nil
 	}
-	host, port, err = splitAddress(address)
+	host, port, err = SplitAddress(address)
 	if err == nil && host == "" {
 		err = fmt.Errorf("%q names no host", address)
 	}

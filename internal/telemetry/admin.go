@@ -26,6 +26,16 @@ type Check struct {
 	Ready func() error
 }
 
+// firstError is that of the first check that is not content, nil where all are.
+func firstError(checks []Check) error {
+	for _, c := range checks {
+		if err := c.Ready(); err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
 // Admin is the HTTP server for operators.
 type Admin struct {
 	server *http.Server

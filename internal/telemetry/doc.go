@@ -6,6 +6,7 @@
 //	traces_text.go   spans whose texts come from clients, made valid UTF-8
 //	metrics.go  the Prometheus registry, and instruments that read counters when they are asked
 //	admin.go    /healthz, /readyz, /metrics
+//	systemd.go  what a service manager is told: ready, well, stopping
 //
 // It knows nothing of groups and shards: what is measured and when a replica is ready is handed in.
 package telemetry
