@@ -4,6 +4,8 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -103,6 +105,37 @@ func TestSystemdUnit(t *testing.T) {
 	}
 	for _, name := range regexp.MustCompile(config.EnvPrefix+`_[A-Z_]+`).FindAllString(unit, -1) {
 		flagOfEnv(t, name)
+	}
+	verified(t, unit)
+}
+
+// verified has systemd itself read the unit, where it is installed: a misspelt directive would be ignored without a word. It starts nothing.
+func verified(t *testing.T, unit string) {
+	t.Helper()
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Log("systemd-analyze is not here: the names of the unit's directives are not checked")
+		return
+	}
+	self, err := os.Executable() // the program must be there
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify := func(unit string) string {
+		name := filepath.Join(t.TempDir(), "streamkeeper.service")
+		if err := os.WriteFile(name, []byte(strings.ReplaceAll(unit, "/usr/local/bin/streamkeeper", self)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", "--recursive-errors=no", name).CombinedOutput()
+		if err != nil && len(out) == 0 {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	if said := verify(unit); said != "" {
+		t.Errorf("systemd does not take the unit as it is:\n%s", said)
+	}
+	if said := verify(strings.Replace(unit, "\nWatchdogSec=", "\nWatchdogSeconds=", 1)); !strings.Contains(said, "WatchdogSeconds") {
+		t.Errorf("systemd takes a misspelt directive: %s", said)
 	}
 }
 

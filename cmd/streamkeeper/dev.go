@@ -31,13 +31,17 @@ func (c *devCmd) Run(ctx context.Context, s *stdio) error {
 	if err != nil {
 		return err
 	}
+	r := &replica{flags: c.Replica, eff: eff, log: log}
+	if err := r.prepare(); err != nil { // before anything is made in the data directory
+		return err
+	}
 	opening, cancel := context.WithTimeout(ctx, devOpenTimeout)
 	defer cancel()
 	cluster, err := embedded.Open(opening, embedded.Config{Dir: filepath.Join(c.DataDir, "cluster"), Logger: log})
 	if err != nil {
 		return err
 	}
-	r := &replica{flags: c.Replica, eff: eff, upstream: cluster.Bootstrap(), log: log}
+	r.upstream = cluster.Bootstrap()
 	err = r.run(ctx, func(r *running) { welcome(s.out, r, c.DataDir) })
 	if closed := cluster.Close(); err == nil {
 		err = closed

@@ -367,7 +367,7 @@ func TestUsageErrors(t *testing.T) {
 		{"serve --bootstrap-servers x --node-id=-5", exitUsage, "--node-id: -5 is negative\n--bootstrap-servers: \"x\" is not HOST:PORT"},
 		{"dev --set group.streams.max.size=0", exitUsage, "--set: Invalid value 0 for configuration group.streams.max.size: Value must be at least 1"},
 		{"log --segments x --follow", exitUsage, "--segments copies whole batches"},
-		{"dev --plugin nonsense", exitUsage, "--plugin: "},
+		{"dev --plugin nonsense --data-dir /dev/null/x", exitUsage, "--plugin: "},
 		{"describe g --members", exitUsage, "--members, --epoch and --diff are for --topology"},
 		{"list --bootstrap-servers x", exitUsage, `--bootstrap-servers: "x" is not HOST:PORT`},
 		{"list --bootstrap-servers x:99999", exitUsage, `"x:99999": "99999" is no port, want a number up to 65535`},

@@ -55,6 +55,7 @@ type replica struct {
 	flags    config.Replica
 	eff      config.Effective
 	upstream []string
+	plugin   plugin.Plugin // of topology descriptions, from prepare; nil: none
 	log      *slog.Logger
 }
 
@@ -85,16 +86,17 @@ type parts struct {
 	abandoned  bool // a part did not end when it was told to
 }
 
+// prepare finds what can't work as it is set, before a cluster is waited for.
+func (r *replica) prepare() (err error) {
+	if r.plugin, err = r.openPlugin(); err != nil {
+		return err
+	}
+	return usableDir(r.flags.DataDir)
+}
+
 // run makes the parts one after the other, runs them until ctx ends, and takes them down in order. ready is called once
 // the replica serves.
 func (r *replica) run(ctx context.Context, ready func(*running)) error {
-	descriptions, err := r.openPlugin()
-	if err != nil {
-		return err
-	}
-	if err := usableDir(r.flags.DataDir); err != nil {
-		return err
-	}
 	systemd, err := telemetry.NewSystemd(os.Getenv, os.Getpid(), r.log)
 	if err != nil { // it would be ended for its silence, for a reason that nobody sees
 		return err
@@ -137,7 +139,7 @@ func (r *replica) run(ctx context.Context, ready func(*running)) error {
 
 	p := &parts{}
 	defer p.close()
-	if p.describing, err = newDescribing(descriptions, plugin.Config{Tracer: traces.Provider.Tracer("streamkeeper"), Logger: r.log}, r.flags.PluginReaskLost); err != nil {
+	if p.describing, err = newDescribing(r.plugin, plugin.Config{Tracer: traces.Provider.Tracer("streamkeeper"), Logger: r.log}, r.flags.PluginReaskLost); err != nil {
 		return err
 	}
 	if err := r.build(ctx, p, traces, metrics, instance); err != nil {

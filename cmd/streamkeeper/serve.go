@@ -24,7 +24,11 @@ func (c *serveCmd) Run(ctx context.Context, s *stdio) error {
 	if err != nil {
 		return err
 	}
-	return (&replica{flags: c.Replica, eff: eff, upstream: c.BootstrapServers, log: log}).run(ctx, func(r *running) {
+	r := &replica{flags: c.Replica, eff: eff, upstream: c.BootstrapServers, log: log}
+	if err := r.prepare(); err != nil {
+		return err
+	}
+	return r.run(ctx, func(r *running) {
 		log.Info("streamkeeper is ready", "bootstrap", r.bootstrap, "node", c.NodeID, "cluster", c.BootstrapServers)
 	})
 }
