@@ -45,4 +45,6 @@ type Reader interface {
 	Offsets(p int32, group string, f func(Stored) bool) error
 	// Pending calls f with each pending transactional offset of the group, until f returns false.
 	Pending(p int32, group string, f func(producerID int64, s Stored) bool) error
+	// ReadMany gives f a reader of groups, for a sweep over many: what is read is of one moment, and costs less than single reads do.
+	ReadMany(p int32, f func(GroupReader) error) error
 }

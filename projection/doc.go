@@ -17,7 +17,8 @@
 //	disk.go        the file system under it: a full disk, no file descriptors
 //	apply.go       one batch of the tail; skipped.go: records of unknown types; offsets.go: committed and pending; owners.go: ownership records
 //	opaque.go      the records of an annex: applied and read as they are
-//	read.go        the Reader; snapshot.go: the same of one moment; sweep.go: all groups with their offsets, in one scan
+//	read.go        the Reader; snapshot.go: the same of one moment; sweep.go: all groups with their offsets, in one scan;
+//	               many.go: groups one after the other, for less than single reads cost
 //	rebuild.go     the reasons to read the log again, and forgetting a partition
 //	track.go       which groups changed while somebody reads them all
 //	position.go    where reading goes on, who waits for what, who is told

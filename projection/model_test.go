@@ -123,6 +123,16 @@ func (m *model) offsets(group string) []Stored {
 	return out
 }
 
+func (m *model) pendingOf(group string) map[pendingID]Stored {
+	out := map[pendingID]Stored{}
+	for id, st := range m.pending {
+		if id.key.Group == group {
+			out[id] = st
+		}
+	}
+	return out
+}
+
 // tester is what *testing.T and *rapid.T have in common.
 type tester interface {
 	Helper()
@@ -185,6 +195,27 @@ func sameAsModel(t tester, s *Store, p int32, m *model) {
 			equal("groups above "+after, names, want)
 		}
 	}
+	// Groups one after the other with one reader: upwards, again, and back.
+	order := slices.Concat(testGroups, testGroups[:1])
+	for _, group := range slices.Backward(testGroups) {
+		order = append(order, group)
+	}
+	must(t, s.ReadMany(p, func(r GroupReader) error {
+		for i, group := range order {
+			got, err := r.Group(group)
+			must(t, err)
+			equal("one of many, "+group, got, m.group(group))
+			if i%2 == 0 { // what is not asked for must not be in the way
+				var offsets []Stored
+				must(t, r.Offsets(group, func(st Stored) bool { offsets = append(offsets, st); return true }))
+				equal("one of many, offsets of "+group, offsets, m.offsets(group))
+			}
+			pending := map[pendingID]Stored{}
+			must(t, r.Pending(group, func(id int64, st Stored) bool { pending[pendingID{id, st.Record.Key}] = st; return true }))
+			equal("one of many, pending of "+group, pending, m.pendingOf(group))
+		}
+		return nil
+	}))
 	for _, topic := range testTopics {
 		equal("groups of topic "+topic, collect(func(f func(string) bool) error { return s.GroupsOfTopic(p, topic, f) }), m.names(func(st Stored) bool {
 			v, ok := st.Record.Value.(*eventlog.Topology)
@@ -222,13 +253,7 @@ func sameAsModel(t tester, s *Store, p int32, m *model) {
 		}
 		pending := map[pendingID]Stored{}
 		must(t, s.Pending(p, group, func(id int64, st Stored) bool { pending[pendingID{id, st.Record.Key}] = st; return true }))
-		want2 := map[pendingID]Stored{}
-		for id, st := range m.pending {
-			if id.key.Group == group {
-				want2[id] = st
-			}
-		}
-		equal("pending of "+group, pending, want2)
+		equal("pending of "+group, pending, m.pendingOf(group))
 	}
 	owner, owned := s.Owner(p)
 	owner.Seen = time.Time{}

@@ -258,8 +258,18 @@ func (v view) offsets(group string, f func(Stored) bool) error {
 	})
 }
 
-func (v view) pending(group string, f func(int64, Stored) bool) error {
-	return scan(v.db, partitionKey(v.p, kindPending).str(group), func(k *keyReader, value []byte) (bool, error) {
+func (v view) pending(group string, f func(int64, Stored) bool) (err error) {
+	it, err := v.iterator()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	return pendingWith(it, v.p, group, f)
+}
+
+// pendingWith is pending with an iterator.
+func pendingWith(it *pebble.Iterator, p int32, group string, f func(int64, Stored) bool) error {
+	return scanWith(it, partitionKey(p, kindPending).str(group), func(k *keyReader, value []byte) (bool, error) {
 		ok := readOffsetKey(k)
 		producerID := k.int64()
 		if err := k.end(kindPending); err != nil {
