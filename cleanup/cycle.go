@@ -13,6 +13,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+
+	"streamkeeper/shard"
 )
 
 // IntervalDefault is Kafka's offsets.retention.check.interval.ms.
@@ -31,10 +33,9 @@ type Shard interface {
 	// Candidates yields the ids of groups that are worth judging; AllCandidates is made for it. It ends after its
 	// first error. It does not run on the shard's loop.
 	Candidates(ctx context.Context) iter.Seq2[string, error]
-	// Expire judges the group on the shard's loop and returns when what it decided is written: how many offsets got
-	// tombstones, and whether the group itself was removed. A group that is gone is no error. Where more has expired than fits
-	// one batch it may write a part; it is called again as long as it writes something.
-	Expire(ctx context.Context, group string) (expired int, removed bool, err error)
+	// Expire judges groups in one turn of the shard's loop, as many of them as fit it, in their order and at least one, and returns when what was
+	// decided is written. A group that is gone is no error. An error of all leaves open what was written.
+	Expire(ctx context.Context, groups []string) ([]shard.Judged, error)
 }
 
 // Config is what a Cycle needs.
@@ -50,7 +51,7 @@ type Config struct {
 	Tracer       trace.Tracer // nil: no spans
 }
 
-// Stats are the counters since the Cycle was made, and what the last cycle did.
+// Stats are the counters since the Cycle was made, and what the last cycle did. What a cycle does to a shard counts when it is done with it.
 type Stats struct {
 	Cycles     int64 // finished or broken off
 	Candidates int64 // groups judged
@@ -151,6 +152,7 @@ func (c *Cycle) Sweep(ctx context.Context) (Report, error) {
 				r.add(c.cfg.Descriptions.orphaned(ctx, o, log))
 			}
 			r.add((&sweep{shard: s, log: log, removed: c.removed}).run(ctx))
+			c.count(r)
 			mu.Lock()
 			defer mu.Unlock()
 			total.add(r)
@@ -166,7 +168,7 @@ func (c *Cycle) Sweep(ctx context.Context) (Report, error) {
 	if err := ctx.Err(); err != nil {
 		span.SetStatus(codes.Error, err.Error())
 	}
-	c.count(total)
+	c.ended(total)
 	level := slog.LevelDebug
 	if total.OffsetsExpired+total.GroupsRemoved+total.DescriptionsDeleted+total.DescriptionsLost+total.Failures > 0 {
 		level = slog.LevelInfo
@@ -204,16 +206,23 @@ func (c *Cycle) Stats() Stats {
 	return s
 }
 
+// count counts what was done to one shard.
 func (c *Cycle) count(r Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stats.Cycles++
 	c.stats.Candidates += int64(r.Candidates)
 	c.stats.OffsetsExpired += int64(r.OffsetsExpired)
 	c.stats.GroupsRemoved += int64(r.GroupsRemoved)
 	c.stats.DescriptionsDeleted += int64(r.DescriptionsDeleted)
 	c.stats.DescriptionsLost += int64(r.DescriptionsLost)
 	c.stats.Failures += int64(r.Failures)
+}
+
+// ended counts a cycle.
+func (c *Cycle) ended(r Report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.Cycles++
 	c.stats.LastDuration, c.stats.LastEnd = r.Duration, time.Now()
 }
 

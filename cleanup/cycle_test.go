@@ -12,21 +12,25 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"streamkeeper/shard"
 )
 
 // fakeShard expires what it is told, and takes its time for it.
 type fakeShard struct {
 	partition int32
 	groups    []string
-	listErr   error                                 // after the groups
-	takes     time.Duration                         // per judgement
-	judge     func(group string) (int, bool, error) // nil: nothing expires
-	hang      bool                                  // until the context ends
+	listErr   error                           // after the groups
+	takes     time.Duration                   // per turn
+	fits      int                             // groups in a turn; 0: all that are offered
+	judge     func(group string) shard.Judged // nil: nothing expires
+	fail      error                           // of each turn
+	hang      bool                            // until the context ends
 
 	mu     sync.Mutex
 	calls  []string
 	starts []time.Time
-	now    int // judgements under way
+	now    int // turns under way
 	most   int
 }
 
@@ -45,9 +49,11 @@ func (s *fakeShard) Candidates(context.Context) iter.Seq2[string, error] {
 	}
 }
 
-func (s *fakeShard) Expire(ctx context.Context, group string) (int, bool, error) {
+func (s *fakeShard) Expire(ctx context.Context, groups []string) ([]shard.Judged, error) {
+	if s.fits > 0 {
+		groups = groups[:min(s.fits, len(groups))]
+	}
 	s.mu.Lock()
-	s.calls = append(s.calls, group)
 	s.starts = append(s.starts, time.Now())
 	s.now++
 	s.most = max(s.most, s.now)
@@ -59,17 +65,30 @@ func (s *fakeShard) Expire(ctx context.Context, group string) (int, bool, error)
 	}()
 	if s.hang {
 		<-ctx.Done()
-		return 0, false, ctx.Err()
+		return nil, ctx.Err()
 	}
 	select {
 	case <-time.After(s.takes):
 	case <-ctx.Done():
-		return 0, false, ctx.Err()
+		return nil, ctx.Err()
 	}
-	if s.judge == nil {
-		return 0, false, nil
+	if s.fail != nil {
+		return nil, s.fail
 	}
-	return s.judge(group)
+	var out []shard.Judged
+	for _, group := range groups {
+		s.mu.Lock()
+		s.calls = append(s.calls, group)
+		s.mu.Unlock()
+		var j shard.Judged
+		if s.judge != nil {
+			j = s.judge(group)
+		}
+		if out = append(out, j); j.More {
+			break
+		}
+	}
+	return out, nil
 }
 
 func (s *fakeShard) judged() []string {
@@ -84,33 +103,38 @@ func newCycle(shards ...Shard) *Cycle {
 
 func TestSweepCountsWhatWasWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &fakeShard{partition: 1, groups: []string{"gone", "some", "none"}, takes: 10 * time.Millisecond, judge: func(group string) (int, bool, error) {
+		a := &fakeShard{partition: 1, groups: []string{"gone", "some", "none"}, fits: 2, takes: 10 * time.Millisecond, judge: func(group string) shard.Judged {
 			switch group {
 			case "gone":
-				return 3, true, nil
+				return shard.Judged{Offsets: 3, Removed: true}
+			case "some":
+				return shard.Judged{Offsets: 4}
 			}
-			return 0, false, nil
+			return shard.Judged{}
 		}}
 		left := 2
-		b := &fakeShard{partition: 2, groups: []string{"large"}, takes: 10 * time.Millisecond, judge: func(string) (int, bool, error) {
-			if left--; left < 0 {
-				return 5, true, nil // the last part, with the group
+		b := &fakeShard{partition: 2, groups: []string{"small", "large", "last"}, takes: 10 * time.Millisecond, judge: func(group string) shard.Judged {
+			if group != "large" {
+				return shard.Judged{}
 			}
-			return 100, false, nil
+			if left--; left < 0 {
+				return shard.Judged{Offsets: 5, Removed: true} // the last part, with the group
+			}
+			return shard.Judged{Offsets: 100, More: true}
 		}}
 		c := newCycle(a, b)
 		report, err := c.Sweep(t.Context())
-		want := Report{Shards: 2, Candidates: 4, OffsetsExpired: 208, GroupsRemoved: 2, Duration: 60 * time.Millisecond}
+		want := Report{Shards: 2, Candidates: 6, OffsetsExpired: 212, GroupsRemoved: 2, Duration: 60 * time.Millisecond}
 		if err != nil || report != want {
 			t.Errorf("%+v, %v; want %+v", report, err, want)
 		}
-		if got, want := slices.Sorted(slices.Values(a.judged())), []string{"gone", "none", "some"}; !reflect.DeepEqual(got, want) {
-			t.Errorf("judged %v, want %v", got, want)
+		if got, want := a.judged(), []string{"gone", "some", "none"}; !reflect.DeepEqual(got, want) || len(a.starts) != 2 {
+			t.Errorf("judged %v in %d turns, want %v in 2", got, len(a.starts), want)
 		}
-		if got := b.judged(); len(got) != 3 {
-			t.Errorf("the large group was judged %d times, want until nothing was left", len(got))
+		if got, want := b.judged(), []string{"small", "large", "large", "large", "last"}; !reflect.DeepEqual(got, want) || len(b.starts) != 3 {
+			t.Errorf("judged %v in %d turns, want %v in 3", got, len(b.starts), want)
 		}
-		wantStats := Stats{Cycles: 1, Candidates: 4, OffsetsExpired: 208, GroupsRemoved: 2, LastDuration: want.Duration, LastEnd: time.Now()}
+		wantStats := Stats{Cycles: 1, Candidates: 6, OffsetsExpired: 212, GroupsRemoved: 2, LastDuration: want.Duration, LastEnd: time.Now()}
 		if got := c.Stats(); got != wantStats {
 			t.Errorf("%+v, want %+v", got, wantStats)
 		}
@@ -135,7 +159,7 @@ func TestRunSweepsAnIntervalAfterEachEnd(t *testing.T) {
 		for _, x := range s.starts {
 			at = append(at, x.Sub(start))
 		}
-		want := []time.Duration{10 * time.Second, 10 * time.Second, 23 * time.Second, 23 * time.Second, 36 * time.Second, 36 * time.Second}
+		want := []time.Duration{10 * time.Second, 23 * time.Second, 36 * time.Second}
 		if !reflect.DeepEqual(at, want) {
 			t.Errorf("judged at %v, want %v", at, want)
 		}
@@ -178,13 +202,13 @@ func TestTheSweepRestsAsLongAsItWorks(t *testing.T) {
 		for i := range 100 {
 			groups = append(groups, fmt.Sprint(i))
 		}
-		s := &fakeShard{groups: groups, takes: 7 * time.Millisecond}
+		s := &fakeShard{groups: groups, fits: 30, takes: 7 * time.Millisecond}
 		report, err := newCycle(s).Sweep(t.Context())
-		if want := (100 + judgedAtOnce - 1) / judgedAtOnce * 14 * time.Millisecond; err != nil || report.Duration != want {
+		if want := 4 * 14 * time.Millisecond; err != nil || report.Duration != want {
 			t.Errorf("took %v, %v; want %v", report.Duration, err, want)
 		}
-		if s.most != judgedAtOnce {
-			t.Errorf("%d judgements of one shard at once, want %d", s.most, judgedAtOnce)
+		if !reflect.DeepEqual(s.judged(), groups) || s.most != 1 {
+			t.Errorf("judged %v, %d turns at once; want each group once, and one turn", s.judged(), s.most)
 		}
 	})
 }
@@ -214,19 +238,19 @@ type countingShard struct {
 	enter func(int)
 }
 
-func (s *countingShard) Expire(ctx context.Context, group string) (int, bool, error) {
+func (s *countingShard) Expire(ctx context.Context, groups []string) ([]shard.Judged, error) {
 	s.enter(1)
 	defer s.enter(-1)
-	return s.fakeShard.Expire(ctx, group)
+	return s.fakeShard.Expire(ctx, groups)
 }
 
 func TestAFailingGroupDoesNotStopTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		broken := &fakeShard{partition: 1, groups: []string{"a", "bad", "b"}, judge: func(group string) (int, bool, error) {
+		broken := &fakeShard{partition: 1, groups: []string{"a", "bad", "b"}, judge: func(group string) shard.Judged {
 			if group == "bad" {
-				return 9, true, errors.New("append failed")
+				return shard.Judged{Offsets: 9, Removed: true, Err: errors.New("a record of it can't be applied")}
 			}
-			return 1, true, nil
+			return shard.Judged{Offsets: 1, Removed: true}
 		}}
 		unlisted := &fakeShard{partition: 2, groups: []string{"c"}, listErr: errors.New("store is closed")}
 		c := newCycle(broken, unlisted)
@@ -240,28 +264,53 @@ func TestAFailingGroupDoesNotStopTheOthers(t *testing.T) {
 
 func TestAShardThatIsGoneIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gone := &fakeShard{partition: 1, groups: slices.Repeat([]string{"a"}, 3*judgedAtOnce), judge: func(string) (int, bool, error) {
-			return 0, false, errors.New("not the owner")
-		}}
-		fine := &fakeShard{partition: 2, groups: []string{"x"}, judge: func(string) (int, bool, error) { return 1, true, nil }}
+		gone := &fakeShard{partition: 1, groups: []string{"a", "b", "c", "d", "e"}, fail: errors.New("not the owner")}
+		fine := &fakeShard{partition: 2, groups: []string{"x"}, judge: func(string) shard.Judged { return shard.Judged{Offsets: 1, Removed: true} }}
 		report, err := newCycle(gone, fine).Sweep(t.Context())
-		if err != nil || report.Failures != judgedAtOnce || report.GroupsRemoved != 1 {
+		if err != nil || report.Failures != failuresMax || report.GroupsRemoved != 1 {
 			t.Errorf("%+v, %v", report, err)
 		}
-		if got := gone.judged(); len(got) != judgedAtOnce {
-			t.Errorf("%d judged, of which the first %d failed in a row", len(got), failuresMax)
+		if len(gone.starts) != failuresMax {
+			t.Errorf("asked %d times, of which the first %d failed in a row", len(gone.starts), failuresMax)
 		}
 	})
 }
 
+// A turn that fails as a whole, as its append did, is no reason to leave the groups that were offered with its first one.
+func TestGroupsBehindAFailedTurnHaveAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeShard{groups: []string{"a", "b", "c"}, fail: errors.New("append failed"), judge: func(string) shard.Judged { return shard.Judged{Removed: true} }}
+		time.AfterFunc(restMax/2, func() { s.fail = nil })
+		report, err := newCycle(s).Sweep(t.Context())
+		if want := []string{"b", "c"}; err != nil || report.Failures != 1 || report.GroupsRemoved != 2 || !reflect.DeepEqual(s.judged(), want) {
+			t.Errorf("%+v, %v, judged %v; want %v", report, err, s.judged(), want)
+		}
+	})
+}
+
+// A shard that judges nothing would be asked for ever.
+func TestAShardThatJudgesNothingFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &nothingShard{fakeShard{groups: []string{"a", "b"}}}
+		report, err := newCycle(s).Sweep(t.Context())
+		if err != nil || report.Failures != 2 {
+			t.Errorf("%+v, %v; want a failure for each group", report, err)
+		}
+	})
+}
+
+type nothingShard struct{ fakeShard }
+
+func (s *nothingShard) Expire(context.Context, []string) ([]shard.Judged, error) { return nil, nil }
+
 // Single failures among successes are not the end of a shard, however many there are.
 func TestFailuresCountOnlyInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeShard{judge: func(group string) (int, bool, error) {
+		s := &fakeShard{judge: func(group string) shard.Judged {
 			if group == "bad" {
-				return 0, false, errors.New("too large")
+				return shard.Judged{Err: errors.New("too large")}
 			}
-			return 1, true, nil
+			return shard.Judged{Offsets: 1, Removed: true}
 		}}
 		for range 2 * failuresMax {
 			s.groups = append(s.groups, "bad", "good")
@@ -275,9 +324,9 @@ func TestFailuresCountOnlyInARow(t *testing.T) {
 
 func TestAHangingShardHoldsUpNothingForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeShard{groups: slices.Repeat([]string{"a"}, 3*judgedAtOnce), hang: true}
+		s := &fakeShard{groups: []string{"a", "b", "c", "d"}, hang: true}
 		report, err := newCycle(s).Sweep(t.Context())
-		if want := judgeTimeout; err != nil || report.Duration != want || report.Failures != judgedAtOnce {
+		if want := judgeTimeout; err != nil || report.Duration != want || report.Failures != 1 {
 			t.Errorf("%+v, %v; want an end after %v", report, err, want)
 		}
 	})
@@ -285,28 +334,28 @@ func TestAHangingShardHoldsUpNothingForLong(t *testing.T) {
 
 func TestStoppingBreaksOffACycle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeShard{groups: slices.Repeat([]string{"a"}, 3*judgedAtOnce), takes: time.Minute}
+		s := &fakeShard{groups: []string{"a", "b", "c", "d"}, fits: 2, takes: time.Minute}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
 		report, err := newCycle(s).Sweep(ctx)
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second || report.Failures != 0 || len(s.judged()) != judgedAtOnce {
-			t.Errorf("%+v, %v after %v, judged %v", report, err, time.Since(start), s.judged())
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second || report.Failures != 0 || len(s.starts) != 1 {
+			t.Errorf("%+v, %v after %v, %d turns", report, err, time.Since(start), len(s.starts))
 		}
 	})
 }
 
 func TestAGroupThatNeverRunsOutGivesWayToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeShard{groups: []string{"endless", "other"}, judge: func(group string) (int, bool, error) {
-			if group == "endless" {
-				return 1, false, nil
+		s := &fakeShard{groups: []string{"endless", "another", "other"}, judge: func(group string) shard.Judged {
+			if group == "other" {
+				return shard.Judged{}
 			}
-			return 0, false, nil
+			return shard.Judged{Offsets: 1, More: true}
 		}}
 		report, err := newCycle(s).Sweep(t.Context())
-		if err != nil || report.OffsetsExpired != batchesMax || report.Candidates != 2 {
-			t.Errorf("%+v, %v", report, err)
+		if err != nil || report.OffsetsExpired != 2*batchesMax || report.Candidates != 3 || len(s.judged()) != 2*batchesMax+1 {
+			t.Errorf("%+v, %v, %d judgements", report, err, len(s.judged()))
 		}
 	})
 }

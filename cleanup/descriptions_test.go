@@ -16,6 +16,7 @@ import (
 	"streamkeeper/eventlog"
 	"streamkeeper/plugin"
 	"streamkeeper/projection"
+	"streamkeeper/shard"
 )
 
 // described is a shard with descriptions; what happens to it is told in order.
@@ -87,7 +88,10 @@ func describedCycle(s *described) (*Cycle, *plugin.Counters, *plugin.Backoff) {
 
 func TestDescriptionsGoBeforeTheSweep(t *testing.T) {
 	s := &described{ids: []string{"a"}}
-	s.groups, s.judge = []string{"a"}, func(group string) (int, bool, error) { s.tell("expire %s", group); return 0, true, nil }
+	s.groups, s.judge = []string{"a"}, func(group string) shard.Judged {
+		s.tell("expire %s", group)
+		return shard.Judged{Removed: true}
+	}
 	c, counters, backoff := describedCycle(s)
 	backoff.Arm("a", 0, time.Now())
 	report, err := c.Sweep(t.Context())

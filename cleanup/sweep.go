@@ -2,18 +2,19 @@ package cleanup
 
 import (
 	"context"
+	"errors"
 	"log/slog"
-	"slices"
-	"sync"
 	"time"
+
+	"streamkeeper/shard"
 )
 
 const (
-	// judgeTimeout bounds one judgement: without it a shard that never answers would hold up this cycle and all later ones.
+	// judgeTimeout bounds one turn: without it a shard that never answers would hold up this cycle and all later ones.
 	judgeTimeout = 30 * time.Second
-	// restMax bounds the pause after a judgement; a log that was slow once should not stretch the sweep for long.
+	// restMax bounds the pause after a turn; a log that was slow once should not stretch the sweep for long.
 	restMax = time.Second
-	// batchesMax bounds how often one group is judged in a cycle while it goes on writing: hundreds of thousands of
+	// batchesMax bounds how often one group is judged in a cycle because what is to go does not fit a batch: hundreds of thousands of
 	// offsets, after which other groups have their turn.
 	batchesMax = 64
 	// failuresMax is after how many failures in a row the rest of a shard is left to the next cycle: it was given up, or
@@ -21,12 +22,8 @@ const (
 	failuresMax = 3
 )
 
-// judgedAtOnce is how many groups of a shard are judged side by side, so that their tombstones share a batch of the log: one after the other a million
-// groups would take a quarter of an hour of waiting for acknowledgements. They are about a millisecond of the shard's loop.
-const judgedAtOnce = 32
-
-// sweep is one shard's part of a cycle. It has judgedAtOnce judgements under way at a time and rests as long as they took,
-// so that it takes at most every other turn of a loop, and less when the loop is busy.
+// sweep is one shard's part of a cycle. It rests after each turn of the shard's loop as long as that took with its writing,
+// so that it takes at most every other turn of a loop, and less when the loop or the log is busy.
 type sweep struct {
 	shard  Shard
 	log    *slog.Logger
@@ -37,8 +34,8 @@ type sweep struct {
 }
 
 func (s *sweep) run(ctx context.Context) Report {
-	batch := make([]string, 0, judgedAtOnce)
-	for group, err := range s.shard.Candidates(ctx) {
+	batch := make([]string, 0, shard.SweepGroupsMax)
+	for group, err := range s.shard.Candidates(ctx) { // which holds nothing open meanwhile
 		if ctx.Err() != nil {
 			return s.report
 		}
@@ -47,7 +44,8 @@ func (s *sweep) run(ctx context.Context) Report {
 			s.log.Warn("cleanup: the groups can't be listed, left to the next cycle", "err", err)
 			break
 		}
-		if batch = append(batch, group); len(batch) == judgedAtOnce {
+		s.report.Candidates++
+		if batch = append(batch, group); len(batch) == cap(batch) {
 			if !s.judge(ctx, batch) {
 				return s.report
 			}
@@ -58,70 +56,83 @@ func (s *sweep) run(ctx context.Context) Report {
 	return s.report
 }
 
-// judgement is what came of one group.
-type judgement struct {
-	expired int
-	removed bool
-	err     error
+// judge has groups judged, each until nothing more is to be written for it. It returns false where the shard's sweep must end.
+func (s *sweep) judge(ctx context.Context, groups []string) bool {
+	return inTurns(ctx, groups, s.shard.Expire, func(group string, j shard.Judged) bool {
+		if j.Err != nil { // what it may have written is not known, and not counted
+			return s.failed(group, j.Err)
+		}
+		s.inARow = 0
+		s.report.OffsetsExpired += j.Offsets
+		if j.Removed {
+			s.report.GroupsRemoved++
+			s.removed(group)
+		}
+		return true
+	})
 }
 
-// judge has groups judged side by side, each until nothing more is written for it. It returns false where the shard's sweep must end.
-func (s *sweep) judge(ctx context.Context, groups []string) bool {
-	s.report.Candidates += len(groups)
-	groups = slices.Clone(groups)
-	for round := 0; round < batchesMax && len(groups) > 0; round++ {
+// failed notes that a group could not be judged; false: enough have failed in a row.
+func (s *sweep) failed(group string, err error) bool {
+	s.report.Failures++
+	s.inARow++
+	s.log.Warn("cleanup: a group can't be judged, left to the next cycle", "group", group, "err", err)
+	if s.inARow < failuresMax && !errors.Is(err, context.DeadlineExceeded) { // nor is one asked again that does not answer
+		return true
+	}
+	s.log.Warn("cleanup: the rest of the shard is left to the next cycle", "failures", s.report.Failures)
+	return false
+}
+
+// inTurns has groups judged, as many in each turn of their shard's loop as fit it, and tells of each what came of it until told returns
+// false. Where a whole turn fails its first group alone is told of; those behind it are offered again. False: it was stopped, by told or by ctx.
+func inTurns(ctx context.Context, groups []string, judge func(context.Context, []string) ([]shard.Judged, error), told func(string, shard.Judged) bool) bool {
+	large, rounds := "", 0 // how often a group was judged of which not all fitted
+	for len(groups) > 0 {
 		start := time.Now()
-		came := make([]judgement, len(groups))
-		var wg sync.WaitGroup
-		for i, group := range groups {
-			wg.Go(func() { came[i].expired, came[i].removed, came[i].err = s.expire(ctx, group) })
-		}
-		wg.Wait()
+		judged, err := inTime(ctx, groups, judge)
 		pause := min(time.Since(start), restMax)
-		lost := s.inARow >= failuresMax
-		var more []string
-		for i, c := range came {
-			switch {
-			case c.err != nil: // what it may have written is not known, and not counted
-				if ctx.Err() != nil {
-					return false // we are told to stop: nothing failed
-				}
-				pause = restMax
-				s.failed(groups[i], c.err)
-				lost = lost || s.inARow >= failuresMax
-				continue
-			case c.removed:
-				s.report.GroupsRemoved++
-				s.removed(groups[i])
-			case c.expired > 0:
-				more = append(more, groups[i])
+		if err == nil && len(judged) == 0 {
+			err = errNothingJudged
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				return false // we are told to stop: nothing failed
 			}
-			s.inARow = 0
-			s.report.OffsetsExpired += c.expired
+			judged = []shard.Judged{{Err: err}}
 		}
-		if lost {
-			s.log.Warn("cleanup: the rest of the shard is left to the next cycle", "failures", s.report.Failures)
-			return false
+		for i, j := range judged {
+			if j.Err != nil {
+				pause = restMax
+			}
+			if !told(groups[i], j) {
+				return false
+			}
 		}
+		last, next := len(judged)-1, len(judged)
+		if judged[last].More {
+			if groups[last] != large {
+				large, rounds = groups[last], 0
+			}
+			if rounds++; rounds < batchesMax {
+				next = last
+			}
+		}
+		groups = groups[next:]
 		if !rest(ctx, pause) {
 			return false
 		}
-		groups = more
 	}
 	return true
 }
 
-func (s *sweep) expire(ctx context.Context, group string) (int, bool, error) {
+// errNothingJudged: a shard that takes no group in a turn would be asked for ever.
+var errNothingJudged = errors.New("the shard judges no group")
+
+func inTime(ctx context.Context, groups []string, judge func(context.Context, []string) ([]shard.Judged, error)) ([]shard.Judged, error) {
 	ctx, cancel := context.WithTimeout(ctx, judgeTimeout)
 	defer cancel()
-	return s.shard.Expire(ctx, group)
-}
-
-func (s *sweep) failed(group string, err error) {
-	s.report.Failures++
-	if s.inARow++; s.inARow <= failuresMax { // one line for each group of a shard that was given up would say nothing new
-		s.log.Warn("cleanup: a group can't be judged, left to the next cycle", "group", group, "err", err)
-	}
+	return judge(ctx, groups)
 }
 
 // rest waits for d; false: ctx ended.

@@ -1,7 +1,6 @@
 package cleanup
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -16,6 +15,7 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/projection"
+	"streamkeeper/shard"
 	"streamkeeper/shard/offsets"
 )
 
@@ -35,9 +35,8 @@ type TopicShard interface {
 	// Offsets calls f with each topic of which a group has a committed offset, a group's topics in a row, until f returns false; of the
 	// groups whose topology names the topic, where one is given, else of all. OffsetTopics is made for it. It does not run on the shard's loop.
 	Offsets(ctx context.Context, topic string, f func(group string, ref offsets.TopicRef) bool) error
-	// ForgetTopics judges a group on the shard's loop and returns when what it decided is written: how many offsets of topics for which gone is true, committed
-	// earlier than before, got tombstones. It is called again as long as it writes something.
-	ForgetTopics(ctx context.Context, group string, gone func(offsets.TopicRef) bool, before time.Time) (int, error)
+	// ForgetTopics judges groups as Shard.Expire does: offsets of topics for which gone is true, committed earlier than before, get tombstones.
+	ForgetTopics(ctx context.Context, groups []string, gone func(offsets.TopicRef) bool, before time.Time) ([]shard.Judged, error)
 }
 
 // TopicsConfig is what Topics needs.
@@ -222,46 +221,21 @@ func (t *Topics) forget(ctx context.Context, s TopicShard, names map[string]stru
 	}); err != nil {
 		return 0, err
 	}
-	// Side by side, as the sweep judges (judgedAtOnce).
-	left := slices.Sorted(maps.Keys(groups))
-	for len(left) > 0 {
-		n := min(len(left), judgedAtOnce)
-		batch := left[:n]
-		left = left[n:]
-		for round := 0; round < batchesMax && len(batch) > 0; round++ {
-			start := time.Now()
-			removed, errs := make([]int, len(batch)), make([]error, len(batch))
-			var wg sync.WaitGroup
-			for i, group := range batch {
-				wg.Go(func() { removed[i], errs[i] = t.judge(ctx, s, group, gone, before) })
-			}
-			wg.Wait()
-			var more []string
-			for i, n := range removed {
-				if total += n; n > 0 {
-					more = append(more, batch[i])
-				}
-			}
-			if err := cmp.Or(errs...); err != nil {
-				return total, err
-			}
-			if !rest(ctx, min(time.Since(start), restMax)) {
-				return total, ctx.Err()
-			}
-			batch = more
-		}
+	forget := func(ctx context.Context, groups []string) ([]shard.Judged, error) {
+		return s.ForgetTopics(ctx, groups, func(ref offsets.TopicRef) bool { return gone[ref] }, before)
 	}
-	return total, nil
-}
-
-func (t *Topics) judge(ctx context.Context, s TopicShard, group string, gone map[offsets.TopicRef]bool, before time.Time) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, judgeTimeout)
-	defer cancel()
-	n, err := s.ForgetTopics(ctx, group, func(ref offsets.TopicRef) bool { return gone[ref] }, before)
-	t.mu.Lock()
-	t.removed += int64(n)
-	t.mu.Unlock()
-	return n, err
+	stopped := !inTurns(ctx, slices.Sorted(maps.Keys(groups)), forget, func(_ string, j shard.Judged) bool {
+		failed = j.Err
+		total += j.Offsets
+		t.mu.Lock()
+		t.removed += int64(j.Offsets)
+		t.mu.Unlock()
+		return failed == nil
+	})
+	if stopped && failed == nil {
+		failed = context.Cause(ctx)
+	}
+	return total, failed
 }
 
 // TopicSource is what OffsetTopics reads; a projection.Store is one.

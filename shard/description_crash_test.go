@@ -71,7 +71,7 @@ func (r *node) cycle(t *testing.T, b backend, group string) {
 		noError(t, err)
 		noError(t, r.DescriptionDeleted(t.Context(), group))
 	}
-	_, err = r.Expire(t.Context(), group)
+	_, err = r.expire(group)
 	noError(t, err)
 }
 

@@ -105,7 +105,7 @@ func TestNobodyIsWantedWithoutPlugin(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.leave(t, "g", "m")
-		if e, err := r.Expire(t.Context(), "g"); err != nil || !e.Removed {
+		if e, err := r.expire("g"); err != nil || !e.Removed {
 			t.Errorf("without a plugin the marker keeps a group: %+v, %v", e, err)
 		}
 	})
@@ -167,7 +167,7 @@ func TestAGroupStaysAsLongAsItsDescription(t *testing.T) {
 			t.Errorf("delete of a group with a member: %v", err)
 		}
 		r.leave(t, "g", "m")
-		if e, err := r.Expire(t.Context(), "g"); err != nil || e.Removed {
+		if e, err := r.expire("g"); err != nil || e.Removed {
 			t.Errorf("a described group expired: %+v, %v", e, err)
 		}
 		if err := r.DeleteGroup(t.Context(), "g"); !errors.Is(err, ErrDescribed) {

@@ -25,6 +25,7 @@
 //	verbs_config.go   the configuration of a group
 //	verbs_convert.go   steps of a conversion to a classic group of the cluster
 //	verbs_explain.go   why a group is in its state
+//	sweep.go       groups that the cleanup judges, many in one turn and one append
 //	tenure.go      contexts that last as long as a shard serves
 //	claim.go       claiming, giving up
 //	hydration.go   the groups with members of a partition, read before and after its claim

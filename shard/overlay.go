@@ -85,9 +85,10 @@ func (o *overlay) drop(next int64) {
 
 // view is the committed offsets of one group: the projection under the overlay. A storage error ends iteration and is kept in err.
 type view struct {
-	s     *Shard
-	group string
-	err   error
+	s      *Shard
+	group  string
+	reader projection.GroupReader // of a sweep; nil: the store is read
+	err    error
 }
 
 func (s *Shard) view(group string) *view { return &view{s: s, group: group} }
@@ -110,11 +111,19 @@ func (v *view) Get(topic string, partition int32) (eventlog.OffsetCommit, bool) 
 	return *st.Record.Value.(*eventlog.OffsetCommit), true
 }
 
+// stored reads what the projection has.
+func (v *view) stored(f func(projection.Stored) bool) error {
+	if v.reader != nil {
+		return v.reader.Offsets(v.group, f)
+	}
+	return v.s.host.cfg.Store.Offsets(v.s.partition, v.group, f)
+}
+
 func (v *view) All() iter.Seq2[offsets.TopicPartition, eventlog.OffsetCommit] {
 	return func(yield func(offsets.TopicPartition, eventlog.OffsetCommit) bool) {
 		over := v.s.overlay.groups[v.group]
 		stopped := false
-		err := v.s.host.cfg.Store.Offsets(v.s.partition, v.group, func(st projection.Stored) bool {
+		err := v.stored(func(st projection.Stored) bool {
 			tp := offsets.TopicPartition{Topic: st.Record.Key.Topic, Partition: st.Record.Key.Partition}
 			if _, hidden := over[tp]; hidden {
 				return true
@@ -157,9 +166,15 @@ func (v *view) Open(topic string, partition int32) bool {
 
 func (v *view) OpenAll() iter.Seq[offsets.TopicPartition] {
 	return func(yield func(offsets.TopicPartition) bool) {
-		err := v.s.host.cfg.Store.Pending(v.s.partition, v.group, func(_ int64, st projection.Stored) bool {
+		pending := func(_ int64, st projection.Stored) bool {
 			return yield(offsets.TopicPartition{Topic: st.Record.Key.Topic, Partition: st.Record.Key.Partition})
-		})
+		}
+		var err error
+		if v.reader != nil {
+			err = v.reader.Pending(v.group, pending)
+		} else {
+			err = v.s.host.cfg.Store.Pending(v.s.partition, v.group, pending)
+		}
 		if err != nil {
 			v.err = err
 		}

@@ -127,7 +127,8 @@ func drive(rt *rapid.T, log *eventlog.Fake, r *node) {
 			_ = r.DeleteGroup(context.Background(), rapid.SampledFrom(groupNames).Draw(rt, "group"))
 		},
 		"expire": func(rt *rapid.T) {
-			_, _ = r.Expire(context.Background(), rapid.SampledFrom(groupNames).Draw(rt, "group"))
+			groups := rapid.SampledFrom([][]string{groupNames[:1], groupNames[1:], groupNames}).Draw(rt, "groups")
+			_, _ = r.ExpireGroups(context.Background(), 0, groups)
 		},
 		"refuse": func(rt *rapid.T) {
 			why := eventlog.DescriptionRefusal{Reason: rapid.SampledFrom([]string{"too odd", "too large"}).Draw(rt, "reason")}

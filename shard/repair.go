@@ -66,7 +66,7 @@ func (s *Shard) repair() {
 		s.seq++
 		s.host.stats.repairs.Add(1)
 		// Not applied: memory and projection hold this value already.
-		s.append(context.Background(), &turn{s: s, g: g, now: s.host.cfg.Now()}, []eventlog.Raw{raw}, inflight{g: g, records: 1})
+		s.append(context.Background(), s.host.cfg.Now(), []eventlog.Raw{raw}, inflight{g: g, records: 1})
 	}
 }
 

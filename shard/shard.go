@@ -91,6 +91,7 @@ type group struct {
 // inflight is one append that is not acknowledged yet.
 type inflight struct {
 	g       *group
+	more    []*group // of a sweep's turn, beside g
 	records int
 	offsets []offsetKey // overlay entries that this append made
 	waiters []waiter

@@ -326,17 +326,17 @@ func TestExpireRemovesOffsetsThenTheGroup(t *testing.T) {
 		if err := r.commit("g", "m", epoch, 3); err != nil {
 			t.Fatal(err)
 		}
-		if e, err := r.Expire(t.Context(), "g"); e != (Expired{}) || err != nil {
+		if e, err := r.expire("g"); e != (Judged{}) || err != nil {
 			t.Fatalf("an active group: %+v %v", e, err)
 		}
 		if _, err := r.beat("g", "m", -1); err != nil {
 			t.Fatal(err)
 		}
-		if e, err := r.Expire(t.Context(), "g"); e != (Expired{}) || err != nil {
+		if e, err := r.expire("g"); e != (Judged{}) || err != nil {
 			t.Fatalf("before the retention: %+v %v", e, err)
 		}
 		time.Sleep(retention + time.Minute)
-		if e, err := r.Expire(t.Context(), "g"); e != (Expired{1, true}) || err != nil {
+		if e, err := r.expire("g"); e != (Judged{Offsets: 1, Removed: true}) || err != nil {
 			t.Fatalf("after the retention: %+v %v", e, err)
 		}
 	})

@@ -17,11 +17,11 @@ func TestOffsetsOfDeletedTopicsAreForgottenInTheLog(t *testing.T) {
 		}
 		forget := func(gone func(offsets.TopicRef) bool, before time.Time) int {
 			t.Helper()
-			n, err := r.ForgetTopics(t.Context(), "g", gone, before)
-			if err != nil {
-				t.Fatal(err)
+			judged, err := r.ForgetTopics(t.Context(), 0, []string{"g"}, gone, before)
+			if err != nil || len(judged) != 1 || judged[0].Err != nil {
+				t.Fatal(judged, err)
 			}
-			return n
+			return judged[0].Offsets
 		}
 		named := func(name string) func(offsets.TopicRef) bool {
 			return func(ref offsets.TopicRef) bool { return ref.Name == name }
@@ -55,8 +55,8 @@ func TestOffsetsOfDeletedTopicsAreForgottenInTheLog(t *testing.T) {
 		if _, err := r.beat("g", "m", epoch); err != nil {
 			t.Errorf("the running group: %v", err)
 		}
-		if n, err := r.ForgetTopics(t.Context(), "nobody", named("in"), time.Now()); n != 0 || err != nil {
-			t.Errorf("a group that is not there: %d, %v", n, err)
+		if n, err := r.ForgetTopics(t.Context(), 0, []string{"nobody"}, named("in"), time.Now()); err != nil || len(n) != 1 || n[0] != (Judged{}) {
+			t.Errorf("a group that is not there: %v, %v", n, err)
 		}
 	})
 }

@@ -67,16 +67,8 @@ func (s *Shard) serve(r *request) {
 		r.fail(r.ctx.Err()) // nobody waits any more; a client that gave up sends again
 		return
 	}
-	switch {
-	case s.state == idle:
-		r.fail(ErrNotOwner)
-		return
-	case s.state == claiming || s.forgotten():
-		r.fail(ErrLoading)
-		return
-	case s.writer.Backlog() > backlogBytesMax || s.overlay.len() > overlayMax:
-		s.host.stats.overloaded.Add(1)
-		r.fail(ErrLoading)
+	if err := s.admit(); err != nil {
+		r.fail(err)
 		return
 	}
 	g, err := s.group(r.group)
@@ -99,6 +91,20 @@ func (s *Shard) serve(r *request) {
 		return
 	}
 	s.finish(t, eff, r.ctx, r.answer, r.fail)
+}
+
+// admit says why the shard takes no work now; nil: it does.
+func (s *Shard) admit() error {
+	switch {
+	case s.state == idle:
+		return ErrNotOwner
+	case s.state == claiming || s.forgotten():
+		return ErrLoading
+	case s.writer.Backlog() > backlogBytesMax || s.overlay.len() > overlayMax:
+		s.host.stats.overloaded.Add(1)
+		return ErrLoading
+	}
+	return nil
 }
 
 // Kafka's error codes that are told apart or answered here; the first two say "there is none".
@@ -134,59 +140,28 @@ func (s *Shard) finish(t *turn, eff effect, ctx context.Context, answer func(), 
 	g := t.g
 	w := waiter{answer: answer, fail: fail}
 	if len(eff.records) > 0 {
-		raws := make([]eventlog.Raw, len(eff.records))
-		size := batchOverhead
-		for i, r := range eff.records {
-			raw, err := eventlog.TryEncode(r)
-			if err != nil { // only a string that is too long; Kafka's parser would have refused the request
-				s.log.Warn("request refused: a record of it can't be written", "group", g.ID()[:min(len(g.ID()), 249)], "err", err)
-				fail(&streams.Error{Code: codeInvalidRequest, Message: "A string of the request is longer than the 32767 bytes that a record can hold."})
-				return
-			}
-			raws[i] = raw
-			size += recordOverhead + len(raws[i].Key) + len(raws[i].Value)
+		raws, size, err := s.encode(g, eff.records)
+		if err != nil {
+			fail(err)
+			return
 		}
-		if size > s.host.cfg.Log.BatchBytesMax() {
+		if size += batchOverhead; size > s.host.cfg.Log.BatchBytesMax() {
 			s.log.Error("records of one request exceed the log's batch size", "group", g.ID(), "bytes", size, "max", s.host.cfg.Log.BatchBytesMax())
 			fail(ErrTooLarge)
 			return
 		}
 		in := inflight{g: g, records: len(raws)}
-		chronicle := s.chronicle(t, eff)
-		var events []streams.Event
-		for _, r := range eff.records {
-			if r.Key.Type == eventlog.TypeOffsetCommit {
-				continue
-			}
-			if chronicle != nil {
-				events = append(events, chronicle.Tell(r)...)
-			}
-			if err := s.apply(g, r); err != nil {
-				// Nothing of this operation has been written. The group in memory is no longer what the log says.
-				s.log.Error("record can't be applied, the group is hydrated again", "group", g.ID(), "type", r.Key.Type.String(), "err", err)
-				s.host.stats.applyFailed.Add(1)
-				g.broken = true
-				fail(ErrInternal)
-				return
-			}
+		told, err := s.change(t, eff)
+		if err != nil {
+			fail(err)
+			return
 		}
 		s.seq++
-		for _, r := range eff.records { // after the others: these can't fail, so a failure leaves no commit behind
-			if r.Key.Type == eventlog.TypeOffsetCommit {
-				v, _ := r.Value.(*eventlog.OffsetCommit)
-				in.offsets = append(in.offsets, s.overlay.put(r.Key, v, s.seq))
-			}
-		}
-		if len(in.offsets) < len(raws) { // commits alone change no state
-			s.recount(g)
-		}
-		s.settle(t, eff)
+		s.cover(t, eff, &in)
 		w.write, w.since = true, time.Now()
 		in.waiters = append(in.waiters, w)
-		s.append(ctx, t, raws, in)
-		if chronicle != nil {
-			s.watch(ctx, t, eff.records, append(events, chronicle.Settled()...))
-		}
+		s.append(ctx, t.now, raws, in)
+		s.report(ctx, t, eff, told)
 		return
 	}
 	s.settle(t, eff)
@@ -205,12 +180,82 @@ func (s *Shard) finish(t *turn, eff effect, ctx context.Context, answer func(), 
 	}
 }
 
+// encode makes the bytes of a group's records, and says how much of a batch they take at most.
+func (s *Shard) encode(g *group, records []eventlog.Record) (raws []eventlog.Raw, size int, err error) {
+	raws = make([]eventlog.Raw, len(records))
+	for i, r := range records {
+		if raws[i], err = eventlog.TryEncode(r); err != nil { // only a string that is too long; Kafka's parser would have refused the request
+			s.log.Warn("request refused: a record of it can't be written", "group", g.ID()[:min(len(g.ID()), 249)], "err", err)
+			return nil, 0, &streams.Error{Code: codeInvalidRequest, Message: "A string of the request is longer than the 32767 bytes that a record can hold."}
+		}
+		size += rawBytes(raws[i])
+	}
+	return raws, size, nil
+}
+
+// told is what an operation's records mean to people.
+type told struct {
+	chronicle *streams.Chronicle // nil: nothing
+	events    []streams.Event
+}
+
+// change applies an operation's records to its group in memory, but for committed offsets. After an error nothing of the operation may be
+// written, and the group is to be hydrated again.
+func (s *Shard) change(t *turn, eff effect) (told, error) {
+	var out told
+	out.chronicle = s.chronicle(t, eff)
+	for _, r := range eff.records {
+		if r.Key.Type == eventlog.TypeOffsetCommit {
+			continue
+		}
+		if out.chronicle != nil {
+			out.events = append(out.events, out.chronicle.Tell(r)...)
+		}
+		if err := s.apply(t.g, r); err != nil {
+			// Nothing of this operation has been written. The group in memory is no longer what the log says.
+			s.log.Error("record can't be applied, the group is hydrated again", "group", t.g.ID(), "type", r.Key.Type.String(), "err", err)
+			s.host.stats.applyFailed.Add(1)
+			t.g.broken = true
+			return told{}, ErrInternal
+		}
+	}
+	return out, nil
+}
+
+// cover puts an operation's committed offsets over the projection, as those of the append s.seq, and does the rest of what was decided.
+// After the other records: this can't fail, so a failure leaves no commit behind.
+func (s *Shard) cover(t *turn, eff effect, in *inflight) {
+	others := false
+	for _, r := range eff.records {
+		if r.Key.Type != eventlog.TypeOffsetCommit {
+			others = true
+			continue
+		}
+		v, _ := r.Value.(*eventlog.OffsetCommit)
+		in.offsets = append(in.offsets, s.overlay.put(r.Key, v, s.seq))
+	}
+	if others { // commits alone change no state
+		s.recount(t.g)
+	}
+	s.settle(t, eff)
+}
+
+// report tells people what an operation's records did.
+func (s *Shard) report(ctx context.Context, t *turn, eff effect, what told) {
+	if what.chronicle != nil {
+		s.watch(ctx, t, eff.records, append(what.events, what.chronicle.Settled()...))
+	}
+}
+
 // The size of a batch around its records, and of a record around its key and value, at most (magic 2): 61 bytes
 // of batch header, and per record attributes, five varints of up to 10 bytes, no headers.
 const (
 	batchOverhead  = 61
 	recordOverhead = 32
 )
+
+// rawBytes is what a record takes of a batch, at most.
+func rawBytes(r eventlog.Raw) int { return recordOverhead + len(r.Key) + len(r.Value) }
 
 // settle applies the soft facts and the timers of an effect.
 func (s *Shard) settle(t *turn, eff effect) {
@@ -246,17 +291,20 @@ func (s *Shard) apply(g *group, r eventlog.Record) error {
 	return nil
 }
 
-// append hands the records of one operation to the writer.
-func (s *Shard) append(ctx context.Context, t *turn, raws []eventlog.Raw, in inflight) {
-	t.g.lastSeq = s.seq
+// append hands the records of one operation to the writer: of one group, or of those that a sweep judged in one turn.
+func (s *Shard) append(ctx context.Context, now time.Time, raws []eventlog.Raw, in inflight) {
+	in.g.lastSeq = s.seq
+	for _, g := range in.more {
+		g.lastSeq = s.seq
+	}
 	s.inflight = append(s.inflight, in)
 	s.host.stats.records.Add(int64(len(raws)))
 	run, span := s.run, trace.Span(nil)
 	if parent := trace.SpanFromContext(ctx); parent.IsRecording() {
 		_, span = s.host.tracer.Start(ctx, "append", trace.WithAttributes(
-			attribute.Int("partition", int(s.partition)), attribute.Int("records", len(raws)), attribute.String("group", t.g.ID())))
+			attribute.Int("partition", int(s.partition)), attribute.Int("records", len(raws)), attribute.String("group", in.g.ID()), attribute.Int("groups", 1+len(in.more))))
 	}
-	s.writer.Append(t.now.UnixMilli(), raws, func(offset int64, err error) {
+	s.writer.Append(now.UnixMilli(), raws, func(offset int64, err error) {
 		if span != nil {
 			if err != nil {
 				span.SetStatus(codes.Error, err.Error())
@@ -298,6 +346,9 @@ func (s *Shard) acknowledge(a ack) {
 	s.inflight = s.inflight[1:]
 	s.acked++
 	in.g.lastOffset = a.offset + int64(in.records) - 1
+	for _, g := range in.more {
+		g.lastOffset = in.g.lastOffset
+	}
 	s.overlay.acknowledged(in.offsets, in.g.lastOffset)
 	proven := s.wanted && s.leaseValid()
 	for _, w := range in.waiters {

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"context"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -92,66 +91,11 @@ func (v *view) failed() error {
 	return ErrLoading
 }
 
-// Expired is what Expire did to a group.
-type Expired struct {
-	Offsets int  // tombstones of offsets written
-	Removed bool // the group itself went
-}
-
-// Expire judges one group of the cleanup cycle on the loop: offsets past their retention get tombstones, and a group that is empty
-// and has no offset left is removed, unless a description of it may be stored: that goes first.
-func (h *Host) Expire(ctx context.Context, group string) (Expired, error) {
-	return call(ctx, h, "expire", group, func(t *turn) (Expired, effect, error) {
-		if !t.g.Exists() || h.settled(t) != nil {
-			return Expired{}, effect{}, nil
-		}
-		v := t.s.view(group)
-		recs, allGone := offsets.Expire(t.offsetsEnv(), v, group, t.g.Subscribed)
-		if v.err != nil {
-			return Expired{}, effect{}, v.failed()
-		}
-		e := Expired{Offsets: len(recs)}
-		if allGone && t.g.Empty() && !h.mayBeDescribed(t) {
-			gone, err := t.g.Delete()
-			if err != nil {
-				return Expired{}, effect{}, err
-			}
-			recs, e.Removed = append(recs, gone...), true
-		}
-		// A sweep may be split where a request may not (D2): offsets that do not fit one batch are left to the next call, and the
-		// group with them, whose own tombstones stay together.
-		if keep := t.s.fitting(recs); keep < len(recs) {
-			e = Expired{Offsets: min(e.Offsets, keep)}
-			recs = recs[:e.Offsets]
-		}
-		h.stats.offsetExpirations.Add(int64(e.Offsets))
-		return e, effect{records: recs}, nil
-	})
-}
-
-// ForgetTopics removes the group's committed offsets of topics that were deleted, and says how many; see offsets.TopicsDeleted. Where more are to go
-// than fit one batch it removes a part, and is to be called again until it removes none.
-func (h *Host) ForgetTopics(ctx context.Context, group string, gone func(offsets.TopicRef) bool, before time.Time) (int, error) {
-	return call(ctx, h, "forget topics", group, func(t *turn) (int, effect, error) {
-		if !t.g.Exists() {
-			return 0, effect{}, nil
-		}
-		v := t.s.view(group)
-		recs := offsets.TopicsDeleted(v, group, gone, before.UnixMilli())
-		if v.err != nil {
-			return 0, effect{}, v.failed()
-		}
-		recs = recs[:t.s.fitting(recs)]
-		return len(recs), effect{records: recs}, nil
-	})
-}
-
 // fitting is how many of the records fit one batch of the log.
 func (s *Shard) fitting(recs []eventlog.Record) int {
 	size := batchOverhead
 	for i, r := range recs {
-		raw := eventlog.Encode(r)
-		if size += recordOverhead + len(raw.Key) + len(raw.Value); size > s.host.cfg.Log.BatchBytesMax() {
+		if size += rawBytes(eventlog.Encode(r)); size > s.host.cfg.Log.BatchBytesMax() {
 			return i
 		}
 	}

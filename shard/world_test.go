@@ -37,6 +37,9 @@ type modelStore struct {
 	tracks   []func(p int32, group string)
 	onTrack  func(int) // a tracker begins (1) or ends (-1)
 	err      error     // of every partition
+
+	onRead     func(eventlog.Batch) // of each batch, where set; holds mu
+	unreadable string               // a group that can't be read
 }
 
 type modelPart struct {
@@ -71,6 +74,9 @@ func (m *modelStore) Reset(p int32, _ string) error {
 
 func (m *modelStore) Batch(p int32, b eventlog.Batch) error {
 	m.mu.Lock()
+	if m.onRead != nil {
+		m.onRead(b)
+	}
 	part := m.parts[p]
 	var owners []eventlog.Owner
 	for _, e := range b.Entries {
@@ -210,6 +216,9 @@ var hydrationOrder = []eventlog.Type{eventlog.TypeTopology, eventlog.TypeGroup, 
 func (m *modelStore) Group(p int32, group string) ([]projection.Stored, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if group == m.unreadable && group != "" {
+		return nil, projection.ErrStorage
+	}
 	var out []projection.Stored
 	for k, v := range m.parts[p].values {
 		if k.Group == group && slices.Contains(hydrationOrder, k.Type) {
@@ -306,6 +315,23 @@ func (m *modelStore) Offsets(p int32, group string, f func(projection.Stored) bo
 	return nil
 }
 func (m *modelStore) Pending(int32, string, func(int64, projection.Stored) bool) error { return nil }
+
+// modelReader reads groups of a partition of the model.
+type modelReader struct {
+	m *modelStore
+	p int32
+}
+
+func (m *modelStore) ReadMany(p int32, f func(projection.GroupReader) error) error {
+	return f(modelReader{m, p})
+}
+func (r modelReader) Group(group string) ([]projection.Stored, error) { return r.m.Group(r.p, group) }
+func (r modelReader) Offsets(group string, f func(projection.Stored) bool) error {
+	return r.m.Offsets(r.p, group, f)
+}
+func (r modelReader) Pending(group string, f func(int64, projection.Stored) bool) error {
+	return r.m.Pending(r.p, group, f)
+}
 
 // fakeMembership assigns what the test says and has a lease that the test sets.
 type fakeMembership struct {
@@ -411,7 +437,13 @@ func inWorld(t *testing.T, n int32, test func(t *testing.T, log *eventlog.Fake, 
 
 // newReplicas makes a log of n partitions and a function that starts replicas over it; end stops them all. In a bubble.
 func newReplicas(ctx context.Context, n int32) (log *eventlog.Fake, start func(id int32) *node, end func()) {
-	log = eventlog.NewFake(eventlog.FakeOptions{Partitions: n})
+	return newReplicasOver(ctx, eventlog.FakeOptions{Partitions: n})
+}
+
+// newReplicasOver is newReplicas with other options of the log.
+func newReplicasOver(ctx context.Context, options eventlog.FakeOptions) (log *eventlog.Fake, start func(id int32) *node, end func()) {
+	log = eventlog.NewFake(options)
+	n := options.Partitions
 	var stops []func()
 	start = func(id int32) *node {
 		store, m := newModelStore(n), newFakeMembership()
@@ -477,6 +509,15 @@ func (r *node) awaitServing(t failer) {
 		time.Sleep(10 * time.Millisecond) // the bubble's clock
 	}
 	t.Fatal("the shards did not begin to serve")
+}
+
+// expire judges one group of partition 0.
+func (r *node) expire(group string) (Judged, error) {
+	judged, err := r.ExpireGroups(context.Background(), 0, []string{group})
+	if err != nil {
+		return Judged{}, err
+	}
+	return judged[0], judged[0].Err
 }
 
 func joinRequest(group, member string) *kmsg.StreamsGroupHeartbeatRequest {

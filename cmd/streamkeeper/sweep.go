@@ -40,9 +40,8 @@ func (s *sweptShard) Candidates(ctx context.Context) iter.Seq2[string, error] {
 	return cleanup.AllCandidates(ctx, s.store, s.partition, env)
 }
 
-func (s *sweptShard) Expire(ctx context.Context, group string) (expired int, removed bool, err error) {
-	e, err := s.host.Expire(ctx, group)
-	return e.Offsets, e.Removed, err
+func (s *sweptShard) Expire(ctx context.Context, groups []string) ([]shard.Judged, error) {
+	return s.host.ExpireGroups(ctx, s.partition, groups)
 }
 
 func (s *sweptShard) Tenure() context.Context { return s.host.TenureOf(s.partition) }
@@ -52,8 +51,8 @@ func (s *sweptShard) Offsets(ctx context.Context, topic string, f func(group str
 	return cleanup.OffsetTopics(ctx, s.store, s.partition, topic, f)
 }
 
-func (s *sweptShard) ForgetTopics(ctx context.Context, group string, gone func(offsets.TopicRef) bool, before time.Time) (int, error) {
-	return s.host.ForgetTopics(ctx, group, gone, before)
+func (s *sweptShard) ForgetTopics(ctx context.Context, groups []string, gone func(offsets.TopicRef) bool, before time.Time) ([]shard.Judged, error) {
+	return s.host.ForgetTopics(ctx, s.partition, groups, gone, before)
 }
 
 // Described yields empty groups without offsets that may have a topology description.

@@ -173,9 +173,8 @@ func (s *sweptShard) Partition() int32 { return s.p }
 func (s *sweptShard) Candidates(ctx context.Context) iter.Seq2[string, error] {
 	return cleanup.AllCandidates(ctx, s.l.store, s.p, offsets.Env{Now: time.Now().UnixMilli(), Retention: offsets.RetentionDefault})
 }
-func (s *sweptShard) Expire(ctx context.Context, group string) (int, bool, error) {
-	e, err := s.l.host.Expire(ctx, group)
-	return e.Offsets, e.Removed, err
+func (s *sweptShard) Expire(ctx context.Context, groups []string) ([]shard.Judged, error) {
+	return s.l.host.ExpireGroups(ctx, s.p, groups)
 }
 func (s *sweptShard) Tenure() context.Context { return s.l.host.TenureOf(s.p) }
 func (s *sweptShard) Described(ctx context.Context) iter.Seq2[string, error] {

@@ -45,8 +45,8 @@ var afterCrash = map[string]func(t *testing.T, l *life){
 	},
 	"the cleanup cycle": func(t *testing.T, l *life) {
 		for range 3 {
-			if _, err := l.host.Expire(t.Context(), "g"); err != nil {
-				t.Error(err)
+			if judged, err := l.host.ExpireGroups(t.Context(), l.host.Partition("g"), []string{"g"}); err != nil || judged[0].Err != nil {
+				t.Error(judged, err)
 			}
 			time.Sleep(time.Minute) // of the bubble's clock
 		}

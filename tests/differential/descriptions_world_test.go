@@ -166,9 +166,8 @@ func (s *onlyShard) Candidates(ctx context.Context) iter.Seq2[string, error] {
 	env.Now = time.Now().UnixMilli()
 	return cleanup.AllCandidates(ctx, s.store, 0, env)
 }
-func (s *onlyShard) Expire(ctx context.Context, group string) (int, bool, error) {
-	e, err := s.host.Expire(ctx, group)
-	return e.Offsets, e.Removed, err
+func (s *onlyShard) Expire(ctx context.Context, groups []string) ([]shard.Judged, error) {
+	return s.host.ExpireGroups(ctx, 0, groups)
 }
 func (s *onlyShard) Tenure() context.Context { return s.host.TenureOf(0) }
 func (s *onlyShard) Described(ctx context.Context) iter.Seq2[string, error] {

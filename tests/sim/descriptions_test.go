@@ -16,6 +16,7 @@ import (
 	"streamkeeper/eventlog"
 	"streamkeeper/internal/coordinator"
 	"streamkeeper/plugin"
+	"streamkeeper/shard"
 	"streamkeeper/shard/offsets"
 )
 
@@ -123,9 +124,8 @@ func (s swept) Candidates(ctx context.Context) iter.Seq2[string, error] {
 	})
 }
 
-func (s swept) Expire(ctx context.Context, group string) (int, bool, error) {
-	e, err := s.p.host.Expire(ctx, group)
-	return e.Offsets, e.Removed, err
+func (s swept) Expire(ctx context.Context, groups []string) ([]shard.Judged, error) {
+	return s.p.host.ExpireGroups(ctx, s.partition, groups)
 }
 
 func (s swept) Tenure() context.Context { return s.p.host.TenureOf(s.partition) }
