@@ -21,6 +21,7 @@
 //	host.go        all shards of a replica; which partitions it wants (Membership); routing of a request to its shard
 //	verbs.go       the requests a Host takes, one short method each
 //	shard.go       the loop and its states
+//	list.go        the groups of all shards that this replica answers for, while shards move
 //	verbs_offsets.go, verbs_description.go   of offsets; what the log says of topology descriptions
 //	verbs_config.go   the configuration of a group
 //	verbs_convert.go   steps of a conversion to a classic group of the cluster

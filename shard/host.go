@@ -111,10 +111,14 @@ func New(cfg Config) *Host {
 	h.shards = make([]*Shard, n)
 	for p := range n {
 		h.shards[p] = newShard(h, p)
+		if o, ok := cfg.Store.Owner(p); ok { // of an earlier life, perhaps our own
+			h.shards[p].lost.see(o, cfg.Self.NodeID)
+		}
 	}
 	cfg.Store.OnApplied(func(p int32, next int64) { h.shards[p].postApplied(next) })
 	cfg.Store.OnOwner(func(p int32, o eventlog.Owner) {
 		if h.sameCount(o) == nil {
+			h.shards[p].lost.see(o, cfg.Self.NodeID)
 			h.shards[p].postOwner(o)
 		}
 	})

@@ -33,6 +33,7 @@ type Shard struct {
 	serving   atomic.Bool // state == active
 	wantedNow atomic.Bool // wanted, for other goroutines
 	proving   atomic.Bool // answers wait for the projection: it wakes the loop
+	lost      loss
 
 	// The inbox: what other goroutines hand to the loop. Each source has its own slot, so that nothing but requests needs a bound.
 	mu       sync.Mutex

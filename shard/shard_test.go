@@ -139,8 +139,8 @@ func TestAnswersWithoutAWriteNeedTheLease(t *testing.T) {
 		if _, err := r.beat("g", "m", epoch); !errors.Is(err, ErrLoading) {
 			t.Fatalf("a steady heartbeat after the lease: %v", err)
 		}
-		if l, err := r.List(t.Context()); !errors.Is(err, ErrLoading) {
-			t.Fatalf("a list after the lease: %v, %v", l, err)
+		if l, err := r.List(t.Context()); err != nil || len(l) != 1 || l[0] != (Listed{"g", "Stable"}) {
+			t.Fatalf("a list after the lease is read from the log: %v, %v", l, err)
 		}
 		if got, err := r.fetched("g"); err != nil || got != -1 {
 			t.Fatalf("an offset fetch proves itself by its barrier: %d %v", got, err)

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"context"
-	"sync"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.opentelemetry.io/otel/attribute"
@@ -110,95 +109,6 @@ func (h *Host) DeleteGroup(ctx context.Context, group string) error {
 		return struct{}{}, effect{records: append(gone, recs...)}, nil
 	})
 	return err
-}
-
-// Listed is one group in a list.
-type Listed struct{ Group, State string }
-
-// listsAtOnce is how many shards of one list are read side by side: reading is nothing but work, and others wait for the processors.
-const listsAtOnce = 2
-
-// List lists the groups of all shards that this replica serves, ascending within a shard. It fails with ErrLoading while a
-// shard that is assigned to this replica is loading, as Kafka's does: a list that lacks groups would look like a loss.
-func (h *Host) List(ctx context.Context) ([]Listed, error) {
-	var mu sync.Mutex
-	var all []Listed
-	var first error
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, listsAtOnce)
-	for _, s := range h.shards {
-		if !s.serving.Load() {
-			// A refused partition is left out, as Kafka leaves out a shard that failed; one that loads fails the list.
-			if s.wantedNow.Load() && h.cfg.Store.Err(s.partition) == nil {
-				return nil, ErrLoading
-			}
-			continue
-		}
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			slots <- struct{}{} // is given back: a list ends with ctx, and the shard's loop
-			defer func() { <-slots }()
-			l, err := s.list(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil && err != ErrNotOwner && first == nil {
-				first = err
-			}
-			all = append(all, l...)
-		}()
-	}
-	wg.Wait()
-	return all, first
-}
-
-// list reads the stored groups off the loop, and on it only those in memory: before and after, so that none is missed on its way between the two. A group
-// that is stored and not in memory has no members (D7), so it is Empty. What was deleted before the request came is in memory until the projection has
-// applied that, hence left out; what is deleted meanwhile may be listed.
-func (s *Shard) list(ctx context.Context) ([]Listed, error) {
-	type seen struct {
-		state  string
-		exists bool
-	}
-	memory := map[string]seen{}
-	look := func(s *Shard) {
-		for id, g := range s.groups {
-			memory[id] = seen{g.State().String(), g.Exists()}
-		}
-	}
-	if err := s.do(ctx, look); err != nil {
-		return nil, err
-	}
-	var out []Listed
-	add := func(id string) bool {
-		out = append(out, Listed{Group: id, State: streams.StateEmpty.String()})
-		return ctx.Err() == nil
-	}
-	if err := s.host.cfg.Store.Groups(s.partition, add); err != nil {
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if err := s.do(ctx, look); err != nil {
-		return nil, err
-	}
-	keep := out[:0]
-	for _, l := range out {
-		if m, ok := memory[l.Group]; ok {
-			if delete(memory, l.Group); !m.exists {
-				continue
-			}
-			l.State = m.state
-		}
-		keep = append(keep, l)
-	}
-	for id, m := range memory { // what the projection has not applied yet
-		if m.exists {
-			keep = append(keep, Listed{Group: id, State: m.state})
-		}
-	}
-	return keep, nil
 }
 
 // do runs f on the loop of a serving shard, and returns when it has run. What f read may be told only inside the lease, like

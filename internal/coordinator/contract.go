@@ -38,8 +38,9 @@ type Service interface {
 	// Node is this replica's own node; Nodes are all replicas seen within the last day, this one included, ascending by id.
 	Node() Node
 	Nodes() []Node
-	// Owners are the ids of the nodes that own a shard, as far as this replica has read the log.
-	Owners() map[int32]bool
+	// Owners are the ids of the nodes that own a shard; whole is false where the log could not be read to its end in a bounded time, so that some
+	// may be missing.
+	Owners(ctx context.Context) (owners map[int32]bool, whole bool)
 	// LogTopic is the name of the record log: clients may read it, never write it, delete it or alter it.
 	LogTopic() string
 	// DescriptionTopic is the name of the topic with topology descriptions, of which the same holds; "" where there is none.
@@ -66,7 +67,8 @@ type Service interface {
 	OffsetCommit(ctx context.Context, c Caller, r *kmsg.OffsetCommitRequest) *kmsg.OffsetCommitResponse
 	// OffsetFetch answers for groups of ours only (v8+: r.Groups holds just those; below: r.Group).
 	OffsetFetch(ctx context.Context, c Caller, r *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchResponse
-	// OffsetDelete, DeleteGroups, ListGroups: the same. ListGroups lists the groups of shards that this replica owns.
+	// OffsetDelete, DeleteGroups, ListGroups: the same. ListGroups lists the groups of shards that this replica
+	// answers for, so that those of all replicas together lack none while shards move.
 	OffsetDelete(ctx context.Context, c Caller, r *kmsg.OffsetDeleteRequest) *kmsg.OffsetDeleteResponse
 	DeleteGroups(ctx context.Context, c Caller, r *kmsg.DeleteGroupsRequest) *kmsg.DeleteGroupsResponse
 	ListGroups(ctx context.Context, c Caller, r *kmsg.ListGroupsRequest) *kmsg.ListGroupsResponse

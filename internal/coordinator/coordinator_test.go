@@ -347,8 +347,17 @@ func TestOwnersAreThoseOfUnreleasedShards(t *testing.T) {
 	released := owner(1000003, "gone:9292", w.now)
 	released.Released = true
 	w.shards.owners[4] = released
-	if got := w.Owners(); !reflect.DeepEqual(got, map[int32]bool{1000002: true}) {
-		t.Errorf("owners %v", got)
+	w.shards.owned[5] = true
+	got, whole := w.Owners(t.Context())
+	if !reflect.DeepEqual(got, map[int32]bool{1000002: true}) || !whole {
+		t.Errorf("owners %v, whole %v", got, whole)
+	}
+	if n := len(w.shards.calls); n != 9 { // a read barrier for each shard that is not served here
+		t.Errorf("%d read barriers, want 9: %v", n, w.shards.calls)
+	}
+	w.shards.barrier = func() error { return errors.New("the leader is away") }
+	if got, whole := w.Owners(t.Context()); !reflect.DeepEqual(got, map[int32]bool{1000002: true}) || whole {
+		t.Errorf("where the log can't be read: owners %v, whole %v", got, whole)
 	}
 }
 

@@ -131,7 +131,7 @@ func (c *Coordinator) DeleteGroups(ctx context.Context, _ Caller, r *kmsg.Delete
 	return resp
 }
 
-// ListGroups lists the groups of the shards that this replica owns, ascending by id.
+// ListGroups lists the groups of the shards that this replica answers for (shard.Host.List), ascending by id.
 func (c *Coordinator) ListGroups(ctx context.Context, _ Caller, r *kmsg.ListGroupsRequest) *kmsg.ListGroupsResponse {
 	resp := r.ResponseKind().(*kmsg.ListGroupsResponse)
 	resp.Groups = []kmsg.ListGroupsResponseGroup{}

@@ -1,10 +1,12 @@
 package coordinator
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"streamkeeper/eventlog"
@@ -71,15 +73,24 @@ func (c *Coordinator) Nodes() []Node {
 	return nodes
 }
 
-// Owners are the ids of the nodes that own a shard by the newest ownership records that this replica has read.
-func (c *Coordinator) Owners() map[int32]bool {
-	owners := map[int32]bool{}
+// Owners are the ids of the nodes that own a shard. What this replica does not serve it reads to the end of the log first, as far as refreshMax
+// allows; whole is false where that did not do, so that there may be owners that it has not read of, or owners no more.
+func (c *Coordinator) Owners(ctx context.Context) (owners map[int32]bool, whole bool) {
+	ctx, cancel := context.WithTimeout(ctx, refreshMax)
+	defer cancel()
+	var unread atomic.Bool
+	fanout(int(c.shards.Partitions()), func(i int) {
+		if p := int32(i); !c.shards.Owns(p) && c.barriers.wait(ctx, p) != nil {
+			unread.Store(true)
+		}
+	})
+	owners = map[int32]bool{}
 	for p := range c.shards.Partitions() {
 		if o, ok := c.shards.Owner(p); ok && !o.Released {
 			owners[o.NodeID] = true
 		}
 	}
-	return owners
+	return owners, !unread.Load()
 }
 
 // ownerNode is the node that owns a partition, ok false where nobody does. It is one of Nodes, at the address that it has there: the record of

@@ -53,6 +53,7 @@ type service struct {
 	heartbeat func(context.Context, *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse
 	nodes     []coordinator.Node
 	idle      map[int32]bool // nodes that own no shard
+	behind    bool           // the log can't be read to its end
 	// describes says that topology descriptions are kept; pushes are those that came.
 	describes bool
 	pushes    []*kmsg.StreamsGroupTopologyDescriptionUpdateRequest
@@ -74,12 +75,12 @@ func (s *service) Node() coordinator.Node {
 	return coordinator.Node{ID: testNode, Host: "wrong.example", Port: 1}
 }
 func (s *service) Nodes() []coordinator.Node { return append([]coordinator.Node{s.Node()}, s.nodes...) }
-func (s *service) Owners() map[int32]bool {
+func (s *service) Owners(context.Context) (map[int32]bool, bool) {
 	owners := map[int32]bool{testNode: true}
 	for _, n := range s.nodes {
 		owners[n.ID] = !s.idle[n.ID]
 	}
-	return owners
+	return owners, !s.behind
 }
 func (s *service) CatchUp(_ context.Context, groups []string) {
 	s.mu.Lock()

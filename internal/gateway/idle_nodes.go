@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -18,9 +19,13 @@ func asksEveryNode(clientID *string) bool {
 }
 
 // leaveOutIdle takes the other replicas that own no shard out of Metadata: those that are down, stopped or gone for good, and those that have nothing
-// to list yet. Who coordinates a group owns its shard, so no group is missed.
-func leaveOutIdle(g *Gateway, m *kmsg.MetadataResponse) {
-	owners := g.service.Owners()
+// to list yet. Who coordinates a group owns its shard, so no group is missed. A replica that can't read the log to its end hides nobody: whom it takes
+// for idle may have all groups by now.
+func leaveOutIdle(ctx context.Context, g *Gateway, m *kmsg.MetadataResponse) {
+	owners, whole := g.service.Owners(ctx)
+	if !whole {
+		return
+	}
 	idle := map[int32]bool{}
 	for _, n := range g.nodes() {
 		idle[n.id] = n.id != g.self.id && !owners[n.id]

@@ -10,6 +10,24 @@ import (
 	"streamkeeper/internal/wire"
 )
 
+// A replica that can't read the log to its end can't tell who owns no shard: it hides nobody.
+func TestWhoIsBehindHidesNobody(t *testing.T) {
+	k := cluster(t)
+	svc := newService()
+	svc.nodes = []coordinator.Node{{ID: otherNode, Host: "other.example", Port: 9999}}
+	svc.idle, svc.behind = map[int32]bool{otherNode: true}, true
+	g, _ := start(t, svc, k.ListenAddrs())
+	cl, err := wire.Dial(t.Context(), g.Addr().String(), "adminclient-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	nodes := ask[*kmsg.MetadataResponse](t, cl, 9, kmsg.NewPtrMetadataRequest()).Brokers
+	if !slices.ContainsFunc(nodes, func(b kmsg.MetadataResponseBroker) bool { return b.NodeID == otherNode }) {
+		t.Errorf("nodes %+v, want %d among them", nodes, otherNode)
+	}
+}
+
 // A replica without a shard, one that is down for example, is not shown to clients that would wait for its list of groups, and is shown to all others.
 func TestReplicaWithoutShardIsHiddenFromWhoListsGroups(t *testing.T) {
 	const idleNode = otherNode + 1

@@ -164,7 +164,7 @@ func (c *conn) passDecoded(s *slot) error {
 		s.rewrite(c.g, resp)
 	}
 	if m, ok := resp.(*kmsg.MetadataResponse); ok && asksEveryNode(s.header.ClientID) {
-		leaveOutIdle(c.g, m)
+		leaveOutIdle(c.ctx, c.g, m)
 	}
 	if s.merge != nil {
 		local, err := c.localAnswer(s)
