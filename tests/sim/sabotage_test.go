@@ -123,8 +123,8 @@ func (b *brokenService) Coordinator(ctx context.Context, group string) (n coordi
 }
 
 // Owners implements coordinator.Service.
-func (b *brokenService) Owners() map[int32]bool {
-	owners := b.Service.Owners()
+func (b *brokenService) Owners(ctx context.Context) (owners map[int32]bool, whole bool) {
+	owners, whole = b.Service.Owners(ctx)
 	if b.how == forgetful {
 		for _, id := range sortedKeys(owners) {
 			if id != b.Service.Node().ID {
@@ -133,7 +133,7 @@ func (b *brokenService) Owners() map[int32]bool {
 			}
 		}
 	}
-	return owners
+	return owners, whole
 }
 
 // Judge implements coordinator.Service.
