@@ -24,6 +24,11 @@ const (
 	ReasonSkipped    Reason = "records were skipped"  // by a program that did not know their type; this one does
 )
 
+// Reasons are all of them, in this order.
+var Reasons = []Reason{
+	ReasonNone, ReasonDamaged, ReasonFormat, ReasonTopic, ReasonPartitions, ReasonLogID, ReasonCutOff, ReasonLogStart, ReasonStale, ReasonSkipped,
+}
+
 // String is the reason in words; that of a partition that was not forgotten is that its replica was away.
 func (r Reason) String() string {
 	if r == "" {

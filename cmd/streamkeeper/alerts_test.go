@@ -4,10 +4,9 @@ import (
 	"encoding/json"
 	"os"
 	"regexp"
-	"strconv"
-	"strings"
 	"testing"
 
+	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -15,6 +14,7 @@ import (
 type rule struct {
 	Alert       string
 	Expr        string
+	For         model.Duration
 	Annotations map[string]string
 }
 
@@ -40,7 +40,8 @@ func TestWhatIsAskedForIsMeasured(t *testing.T) {
 	produce(t, d, 1)
 	m := newMember(t, d, "orders")
 	m.join(4)
-	_, metrics := get(t, d.admin, "/metrics")
+	h := newHistory(t)
+	h.scrape(map[string]page{"a": parsePage(t, metricsOf(t, d))})
 	var dashboard struct {
 		Panels []struct {
 			Title   string
@@ -60,7 +61,7 @@ func TestWhatIsAskedForIsMeasured(t *testing.T) {
 		exprs["alarm "+r.Alert] = r.Expr
 	}
 	for where, expr := range exprs {
-		asked := unmeasured(expr, metrics)
+		asked := unmeasured(h, expr)
 		if len(asked) > 0 {
 			t.Errorf("%s asks for %v, which /metrics has not", where, asked)
 		}
@@ -69,46 +70,19 @@ func TestWhatIsAskedForIsMeasured(t *testing.T) {
 	if all, active := scrape(t, d)["streamkeeper_partitions"], scrape(t, d)[`streamkeeper_num_partitions{state="active"}`]; all != 4 || active != all {
 		t.Errorf("%v of %v partitions are active, want 4 of 4", active, all)
 	}
-	if got := unmeasured(`sum(streamkeeper_num_partitions{state="nonsense"}) + streamkeeper_nothing`, metrics); len(got) != 2 {
+	if got := unmeasured(h, `sum(streamkeeper_num_partitions{state="nonsense"}) + streamkeeper_nothing`); len(got) != 2 {
 		t.Errorf("a wrong label and a wrong name: found %v", got)
 	}
-	if got := unmeasured(`rate(nothing_at_all[5m])`, metrics); len(got) != 1 {
+	if got := unmeasured(h, `rate(nothing_at_all[5m])`); len(got) != 1 {
 		t.Errorf("a name that is not ours: found %v", got)
 	}
 }
 
-var (
-	selector = regexp.MustCompile(`([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(\{[^}]*\})?`)
-	matcher  = regexp.MustCompile(`(\w+)(=|!=)"([^"]*)"`)
-	grouping = regexp.MustCompile(`\b(by|without)\s*\([^)]*\)`)
-	quoted   = regexp.MustCompile(`"[^"]*"`)
-)
-
-// notMetrics are the words of PromQL that the rules use, and what Prometheus itself measures.
-var notMetrics = map[string]bool{"sum": true, "max": true, "absent": true, "rate": true, "increase": true, "histogram_quantile": true, "or": true, "up": true, "m": true, "h": true, "s": true}
-
-// unmeasured are the selectors of an expression that a page of metrics does not answer. Labels that only Prometheus adds, and != , are not looked for.
-func unmeasured(expr, metrics string) (out []string) {
-	for _, m := range selector.FindAllStringSubmatch(grouping.ReplaceAllString(expr, ""), -1) {
-		if notMetrics[m[1]] {
-			continue
-		}
-		found := false
-	line:
-		for _, line := range strings.Split(metrics, "\n") {
-			if rest, ok := strings.CutPrefix(line, m[1]); !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
-				continue
-			}
-			for _, l := range matcher.FindAllStringSubmatch(m[2], -1) {
-				if l[1] != "job" && l[2] == "=" && !strings.Contains(line, l[1]+"="+strconv.Quote(l[3])) {
-					continue line
-				}
-			}
-			found = true
-			break
-		}
-		if !found {
-			out = append(out, quoted.ReplaceAllString(m[0], `"…"`))
+// unmeasured are the selectors of an expression that the only page of a history does not answer. Prometheus' own "up" counts as answered.
+func unmeasured(h *history, expr string) (out []string) {
+	for _, selector := range selectors(h.t, expr) {
+		if len(h.query(selector, h.now)) == 0 {
+			out = append(out, selector)
 		}
 	}
 	return out

@@ -61,6 +61,15 @@ func registerMetrics(m *telemetry.Metrics, p *parts) error {
 			return telemetry.Read(p.progress.look().secondsLeft())
 		}),
 		m.Gauge("shard.hung", "Shards whose loop takes no turn; /healthz fails.", func() []telemetry.Reading { return telemetry.Read(int64(len(p.host.Hung()))) }),
+		m.Gauge("ready", "1 where /readyz answers 200, else 0.", func() []telemetry.Reading {
+			if p.ready() != nil {
+				return telemetry.Read(0)
+			}
+			return telemetry.Read(1)
+		}),
+		m.Gauge("storage.failed", "Partitions whose records can't be stored below --data-dir.", func() []telemetry.Reading {
+			return telemetry.Read(p.storageFailed())
+		}),
 		p.describing.register(m),
 		registerDescriptionTopic(m, p.space),
 	)
@@ -76,8 +85,9 @@ func registerProjection(m *telemetry.Metrics, store *projection.Store) error {
 		m.Counter("projection.unknown", "Entries skipped because their type is not ours.", stats(func(s projection.Stats) int64 { return int64(s.Unknown) })),
 		m.Counter("projection.rebuilds", "Partitions, or the whole store, read again from the start of the log.", func() []telemetry.Reading {
 			var out []telemetry.Reading
-			for reason, n := range store.Stats().Rebuilds {
-				out = append(out, telemetry.Reading{Value: int64(n), Attributes: []string{"reason", string(reason)}})
+			rebuilds := store.Stats().Rebuilds
+			for _, reason := range projection.Reasons { // also those that have not happened: increase() does not see a counter that begins with 1
+				out = append(out, telemetry.Reading{Value: int64(rebuilds[reason]), Attributes: []string{"reason", string(reason)}})
 			}
 			return out
 		}),

@@ -42,6 +42,16 @@ func (p *parts) storage() error {
 	return nil
 }
 
+// storageFailed counts the partitions of which that is so.
+func (p *parts) storageFailed() (n int64) {
+	for q := range p.host.Partitions() {
+		if errors.Is(p.store.Err(q), projection.ErrStorage) {
+			n++
+		}
+	}
+	return n
+}
+
 // run returns nil when ctx ends, and an error when the storage has been out of order for too long and another replica is there. Where
 // several have the same trouble, perhaps with the same disk, they go one after the other, by node id, and the last one stays.
 func (w *storageWatch) run(ctx context.Context) error {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace"
@@ -257,6 +258,7 @@ func (l listener) own() bool { return l.broker == nil }
 
 func (g *Gateway) serveBroker(ln net.Listener, b *broker) {
 	g.log.Info("upstream broker", "broker", b.id, "upstream", b.upstream.addr(), "listen", ln.Addr().String())
+	g.metrics.dialFailure.Add(g.ctx, 0, metric.WithAttributes(attribute.Int("node", int(b.id)))) // counted from the beginning
 	g.wg.Add(1)
 	go g.accept(ln, listener{id: b.id, broker: b})
 }
@@ -270,6 +272,7 @@ func (g *Gateway) accept(ln net.Listener, l listener) {
 				return
 			}
 			// Out of file descriptors, mostly. Accepting again at once would spin.
+			g.metrics.refuse(g.ctx, "accept")
 			g.warn("accept", "can't accept a connection", "listen", ln.Addr().String(), "err", err)
 			select {
 			case <-g.done:

@@ -48,6 +48,12 @@ func (g *Gateway) warn(kind, msg string, args ...any) {
 	g.log.Warn(msg, args...)
 }
 
+// refusedReasons are what a connection, or something on it, is refused for. All are counted from the beginning, with 0: a rule that asks how much a counter
+// has grown does not see one that begins with 1.
+var refusedReasons = []string{
+	"accept", "body", "broker port", "connections", "exactly once", "frame", "header", "log topic", "protocol", "sasl", "stalled", "upstream", "upstream down", "version",
+}
+
 // metrics are the gateway's counters.
 type metrics struct {
 	connections metric.Int64UpDownCounter
@@ -68,6 +74,9 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 		if e != nil {
 			return nil, e
 		}
+	}
+	for _, reason := range refusedReasons {
+		ms.refused.Add(context.Background(), 0, metric.WithAttributes(attribute.String("reason", reason)))
 	}
 	for key := range ms.attributes {
 		ms.attributes[key] = map[string]metric.MeasurementOption{}
