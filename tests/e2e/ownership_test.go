@@ -24,7 +24,8 @@ import (
 type seeker struct {
 	r       *fleet
 	group   string
-	asked   int // lookups
+	in      string // what it reads
+	asked   int    // lookups
 	epoch   int32
 	offset  int64 // the last that was acknowledged
 	client  *wire.Client
@@ -86,7 +87,7 @@ func (s *seeker) once() error {
 			return err
 		}
 	}
-	m := kafkatest.Member{Group: s.group, ID: "m", Topic: "ownership-in", Epoch: s.epoch}
+	m := kafkatest.Member{Group: s.group, ID: "m", Topic: s.in, Epoch: s.epoch}
 	resp, err := s.ask(ctx, m.Heartbeat())
 	if err != nil {
 		return err
@@ -148,15 +149,17 @@ func (s *seeker) lookup(ctx context.Context) (string, error) {
 }
 
 // seek starts a seeker for a group of each shard.
-func (r *fleet) seek() []*seeker {
+func (r *fleet) seek() []*seeker { return r.seekAs("owned", "ownership-in") }
+
+func (r *fleet) seekAs(name, in string) []*seeker {
 	var all []*seeker
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for p := range int32(len(r.owners())) {
 		for i := 0; ; i++ {
-			group := fmt.Sprintf("owned-%d", i)
+			group := fmt.Sprintf("%s-%d", name, i)
 			if partitionOf(group, int32(len(r.owners()))) == p {
-				s := &seeker{r: r, group: group, asked: int(p), last: time.Now()}
+				s := &seeker{r: r, group: group, in: in, asked: int(p), last: time.Now()}
 				all = append(all, s)
 				wg.Go(func() { s.run(ctx) })
 				break

@@ -136,23 +136,80 @@ var (
 	particulars = regexp.MustCompile(`\[[^\]]*\]|\([^)]*\)|[A-Za-z0-9_-]{22}|[\w.-]*\d[\w.:-]*`)
 )
 
-// checkLog counts the warnings of the applications by kind, and fails the test if there is anything worse.
+// expectedWarnings are the kinds of warnings that an application may log while a replica is stopped, killed or paused, with the reason. All of them are
+// the client's own words for a connection that ended, or was not answered, and that it goes on by itself.
+var expectedWarnings = []struct {
+	logger, begins string
+	why            string
+}{
+	{"NetworkClient", "Connection to node ", "the replica is down, or not up yet; its address stays in Metadata"},
+	{"NetworkClient", "Bootstrap broker ", "the same, before the client knows any node"},
+	{"NetworkClient", "Received error POLL from node ", "a connection that is closed while it is being made"},
+	{"Sender", "Got error produce response with correlation id … on topic-partition …, retrying …. Error: NETWORK_EXCEPTION.", "a connection that led to a broker through the replica has ended"},
+	{"Sender", "Got error produce response with correlation id … on topic-partition …, retrying …. Error: REQUEST_TIMED_OUT.", "the replica is paused, with the connection that leads to a broker"},
+	{"Sender", "Received invalid metadata error in produce request on partition … due to org.apache.kafka.common.errors.NetworkException: Disconnected", "the same connections"},
+	{"Sender", "Received invalid metadata error in produce request on partition … due to org.apache.kafka.common.errors.TimeoutException: Disconnected", "the same connections"},
+}
+
+func warningExpected(logger, kind string) bool {
+	for _, w := range expectedWarnings {
+		// What comes before the text is the name of the client, in brackets.
+		if logger == w.logger && strings.Contains(strings.ReplaceAll(kind, "……", "…"), w.begins) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkLog counts the warnings of the applications by kind, and fails the test if there is one that is not expected, or anything worse.
 func (tr *troupe) checkLog(when string) {
 	tr.t.Helper()
 	out := tr.host.Output()
-	kinds := map[string]int{}
-	for _, m := range logLine.FindAllStringSubmatch(out[tr.told:], -1) {
-		level, message, logger := m[1], m[2], m[3]
-		if level != "WARN" {
-			tr.t.Errorf("%s: an application logs %s", when, m[0])
-			continue
-		}
-		kind := strings.Join(strings.Fields(particulars.ReplaceAllString(message, "…")), " ")
-		kinds[logger[strings.LastIndexByte(logger, '.')+1:]+": "+kind[:min(len(kind), 140)]]++
-	}
+	kinds, unexpected := sortLog(out[tr.told:])
 	tr.told = len(out)
+	for _, line := range unexpected {
+		tr.t.Errorf("%s: an application logs %s", when, line)
+	}
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		tr.t.Logf("%4d × %s", kinds[kind], kind)
+	}
+}
+
+// sortLog counts the warnings in a log of applications by kind. unexpected are the lines that are worse, or of no expected kind.
+func sortLog(out string) (kinds map[string]int, unexpected []string) {
+	kinds = map[string]int{}
+	for _, m := range logLine.FindAllStringSubmatch(out, -1) {
+		level, message, logger := m[1], m[2], m[3][strings.LastIndexByte(m[3], '.')+1:]
+		kind := strings.Join(strings.Fields(particulars.ReplaceAllString(message, "…")), " ")
+		if level != "WARN" || !warningExpected(logger, kind) {
+			unexpected = append(unexpected, m[0])
+			continue
+		}
+		kinds[logger+": "+kind[:min(len(kind), 140)]]++
+	}
+	return kinds, unexpected
+}
+
+// TestWarningsAreToldApart: what the log of applications is looked through with finds what it is to find.
+func TestWarningsAreToldApart(t *testing.T) {
+	const producer = "[Producer clientId=rolling-0-5c1b-StreamThread-1-producer] "
+	for _, c := range []struct {
+		level, message, logger string
+		expected               bool
+	}{
+		{"WARN", "[Consumer clientId=c, groupId=rolling-0] Connection to node 1 (localhost/127.0.0.1:31715) could not be established. Node may not be available.", "NetworkClient", true},
+		{"WARN", "[AdminClient clientId=c] Connection to node 1000001 (localhost/127.0.0.1:31713) could not be established. Node may not be available.", "NetworkClient", true},
+		{"WARN", producer + "Got error produce response with correlation id 77 on topic-partition rolling-0-out-1, retrying (2147483646 attempts left). Error: NETWORK_EXCEPTION. Error Message: Disconnected from node 1", "Sender", true},
+		{"WARN", producer + "Got error produce response with correlation id 77 on topic-partition rolling-0-out-1, retrying (2147483646 attempts left). Error: CORRUPT_MESSAGE. Error Message: null", "Sender", false},
+		{"WARN", producer + "Received invalid metadata error in produce request on partition rolling-0-counts-changelog-1 due to org.apache.kafka.common.errors.NetworkException: Disconnected from node 1. Going to request metadata update now", "Sender", true},
+		{"WARN", "[Consumer clientId=c, groupId=rolling-0] Offset commit failed on partition rolling-0-in-1 at offset 7: The coordinator is not aware of this member.", "ConsumerCoordinator", false},
+		{"ERROR", "[Consumer clientId=c, groupId=rolling-0] Connection to node 1 could not be established.", "NetworkClient", false},
+		{"WARN", "stream-thread [c] Detected that the thread is being fenced.", "StreamThread", false},
+	} {
+		_, unexpected := sortLog("[2026-11-30 09:00:00,123] " + c.level + " " + c.message + " (org.apache.kafka.x." + c.logger + ")\n")
+		if (len(unexpected) == 0) != c.expected {
+			t.Errorf("expected: %t, want %t: %s %s", len(unexpected) == 0, c.expected, c.level, c.message)
+		}
 	}
 }
 

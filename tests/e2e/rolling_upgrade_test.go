@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,29 +19,42 @@ import (
 //go:embed testdata/upgrade-from
 var upgradeFrom string
 
-// upgradeFromCommit is the commit that the file names.
-func upgradeFromCommit(t *testing.T) string {
+// upgradeFromCommits are the commits that the file names.
+func upgradeFromCommits(t *testing.T) (commits []string) {
 	t.Helper()
 	for line := range strings.Lines(upgradeFrom) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			return line
+			commits = append(commits, line)
 		}
 	}
-	t.Fatal("testdata/upgrade-from names no commit")
-	return ""
+	if len(commits) == 0 {
+		t.Fatal("testdata/upgrade-from names no commit")
+	}
+	return commits
 }
 
 // TestRollingUpgrade: three replicas of an older build are replaced by today's one after the other, and then by the older ones again,
 // under applications with state, standbys, configurations of their groups and topology descriptions. At each mixture groups of the classic
-// protocol come over with their offsets, whichever version has their shard. Nobody refuses a record, and no application has a rebalance.
+// protocol come over with their offsets, whichever version has their shard, and go back; and what goes from replica to replica does so between the
+// versions, both ways. Nobody refuses a record, and no application has a rebalance.
 func TestRollingUpgrade(t *testing.T) {
-	t.Parallel()
-	before, older := kafkatest.OlderBinary(t, upgradeFromCommit(t))
-	if older {
-		t.Logf("from commit %s", upgradeFromCommit(t))
+	commits := upgradeFromCommits(t)
+	if !*long {
+		commits = commits[:1] // TestMixedVersions has the others, without applications
 	}
-	now := kafkatest.CurrentBinary(t)
-	r := newFleet(t, kafkatest.Shared(t, kafka44), 3, "--plugin", descriptions)
+	for _, commit := range commits {
+		t.Run(commit, func(t *testing.T) { t.Parallel(); rollingUpgrade(t, commit) })
+	}
+}
+
+// startOlder starts three replicas of a former commit.
+func startOlder(t *testing.T, commit string, more ...string) (r *fleet, before string) {
+	t.Helper()
+	before, older := kafkatest.OlderBinary(t, commit)
+	if older {
+		t.Logf("from commit %s", commit)
+	}
+	r = newFleet(t, kafkatest.Shared(t, kafka44), 3, more...)
 	for _, node := range r.nodes {
 		r.replicas[node].Use(before)
 		r.replicas[node].Start()
@@ -49,7 +63,83 @@ func TestRollingUpgrade(t *testing.T) {
 		r.replicas[node].WaitReady()
 	}
 	r.waitSpread(r.nodes...)
-	tr := startTroupe(t, r, "upgraded")
+	return r, before
+}
+
+// replace stops a replica and starts another version of it.
+func (r *fleet) replace(what string, node int32, bin string) {
+	r.t.Helper()
+	r.replicas[node].Stop()
+	r.noErrors(what, node)
+	r.replicas[node].Use(bin)
+	r.replicas[node].Start()
+	r.replicas[node].WaitReady()
+	r.waitSpread(r.nodes...)
+}
+
+// TestMixedVersions is TestRollingUpgrade for the other versions, with members that speak the protocol by themselves and tell each answer that an
+// application would not have tried again after.
+func TestMixedVersions(t *testing.T) {
+	for _, commit := range upgradeFromCommits(t)[1:] {
+		t.Run(commit, func(t *testing.T) { t.Parallel(); mixedVersions(t, commit) })
+	}
+}
+
+// mixes says that a mixture of versions is looked at once the node has been replaced: after the last one all are of one version.
+func mixes(node int32, r *fleet) bool {
+	return node == r.nodes[0] || *long && node != r.nodes[len(r.nodes)-1]
+}
+
+func mixedVersions(t *testing.T, commit string) {
+	r, before := startOlder(t, commit, "--plugin", descriptions)
+	name := "mixed-" + commit
+	converted := newConverts(t, r, name)
+	seekers := r.seekAs(name+"-owned", converted.in)
+	r.during(seekers, "before", func() {})
+	m := &mixture{t: t, r: r, name: name + "-errand", classic: converted}
+	epochs := func() (all []string) {
+		for _, s := range seekers {
+			var d *client.GroupDescription
+			kafkatest.Eventually(t, outcome, func() error { // a target for the member that joined
+				if d = describe(t, r.bootstrap(), s.group); d.Epoch != d.AssignmentEpoch {
+					return fmt.Errorf("%s is at %d, its target at %d", s.group, d.Epoch, d.AssignmentEpoch)
+				}
+				return nil
+			})
+			all = append(all, fmt.Sprintf("%s at %d, %d", s.group, d.Epoch, d.AssignmentEpoch))
+		}
+		return all
+	}
+	was := epochs()
+	converted.comeOver("before")
+	// Among the groups that are listed are those of the seekers, which are busy and described by nobody.
+	for _, s := range seekers {
+		m.others = append(m.others, s.group)
+	}
+	for _, version := range []struct{ name, bin string }{{"today's build", kafkatest.CurrentBinary(t)}, {"the older build", before}} {
+		for _, node := range r.nodes {
+			what := fmt.Sprintf("replica %d is replaced by %s", node, version.name)
+			r.during(seekers, what, func() { r.replace(what, node, version.bin) })
+			if !mixes(node, r) {
+				continue
+			}
+			r.during(seekers, what+", and asked", func() { m.check(what) })
+			converted.comeOver(what)
+			converted.goBack(what)
+		}
+	}
+	if now := epochs(); !slices.Equal(was, now) {
+		t.Errorf("the groups were\n%s\nand are\n%s", strings.Join(was, "\n"), strings.Join(now, "\n"))
+	}
+	for _, node := range r.nodes {
+		r.noErrors("at the end", node)
+	}
+}
+
+func rollingUpgrade(t *testing.T, commit string) {
+	r, before := startOlder(t, commit, "--plugin", descriptions)
+	now := kafkatest.CurrentBinary(t)
+	tr := startTroupe(t, r, "upgraded-"+commit)
 	described := func(when string) {
 		t.Helper()
 		for _, w := range tr.all {
@@ -63,22 +153,23 @@ func TestRollingUpgrade(t *testing.T) {
 		}
 	}
 	described("before")
-	converted := newConverts(t, r, "converts")
+	converted := newConverts(t, r, "converts-"+commit)
 	converted.comeOver("before")
+	m := &mixture{t: t, r: r, name: "errand-" + commit, classic: converted}
+	for _, w := range tr.all {
+		m.lasting = append(m.lasting, w.p.group)
+	}
 
 	for _, version := range []struct{ name, bin string }{{"today's build", now}, {"the older build", before}} {
 		for _, node := range r.nodes {
 			what := fmt.Sprintf("replica %d is replaced by %s", node, version.name)
-			tr.during(what, func() {
-				r.replicas[node].Stop()
-				r.noErrors(what, node)
-				r.replicas[node].Use(version.bin)
-				r.replicas[node].Start()
-				r.replicas[node].WaitReady()
-				r.waitSpread(r.nodes...)
-			})
-			converted.comeOver(what)
+			tr.during(what, func() { r.replace(what, node, version.bin) })
 			described(what)
+			if mixes(node, r) {
+				tr.during(what+", and all are asked", func() { m.check(what) })
+				converted.comeOver(what)
+				converted.goBack(what)
+			}
 		}
 	}
 	tr.finish()
@@ -105,8 +196,9 @@ type converts struct {
 	name string
 	in   string
 	adm  *kadm.Client
-	all  []string // their ids
-	made int
+	all  []string // their ids, of those that are streams groups
+	// first of all was made as number first+1
+	first, made int
 	// partitions of in
 	partitions int
 }
@@ -141,7 +233,7 @@ func (c *converts) comeOver(when string) {
 	for i, group := range c.all {
 		got := kafkatest.Committed(c.t, c.r.bootstrap(), group, c.in)
 		for p := range int32(partitions) {
-			if want := c.offset(i+1, p); got[p] != want {
+			if want := c.offset(c.first+i+1, p); got[p] != want {
 				c.t.Errorf("%s: group %s has committed %v, and had %d of partition %d as a classic group", when, group, got, want, p)
 			}
 		}
