@@ -25,7 +25,8 @@ type KafkaConfig struct {
 	// Partitions is the partition count: 0 creates the topic with 50 and takes an existing one as it is; any other number
 	// must be what an existing topic has.
 	Partitions int32
-	// ReplicationFactor is that of a topic that has to be created; 0 is 3, at most the number of brokers.
+	// ReplicationFactor is that of a topic that has to be created; 0 is 3, at most the number of brokers, for whom is waited where their own settings say
+	// that there are more (ErrFewBrokers).
 	ReplicationFactor int16
 
 	// MayCreate is asked before a topic that is missing is created, and again for missingFor, because a broker that has just started does not
@@ -55,7 +56,7 @@ const (
 	defaultRenewInterval  = 6 * time.Hour
 	defaultReadWait       = 500 * time.Millisecond
 
-	// missingFor is how long a topic that may not be created is looked for.
+	// missingFor is how long a topic that may not be created is looked for, and brokers that one is to have replicas on.
 	missingFor = 5 * time.Second
 
 	// requestOverhead bounds how long an answer may take beyond the time that a request itself allows the broker.

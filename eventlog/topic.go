@@ -89,11 +89,15 @@ func (k *Kafka) ensureTopic(ctx context.Context) (*kmsg.MetadataResponseTopic, e
 			} else if refused != nil {
 				return nil, fmt.Errorf("%s %s does not exist: %w", k.cfg.what, k.cfg.Topic, refused)
 			}
-			if err := k.createTopic(ctx); err != nil {
-				return nil, err
+			switch few := k.createTopic(ctx); {
+			case few == nil:
+				created = true
+				continue
+			case !errors.Is(few, ErrFewBrokers) || time.Since(begun) >= missingFor:
+				return nil, few
+			default:
+				err = few // they may still be starting
 			}
-			created = true
-			continue
 		case !retriable(err) && !errors.Is(err, kerr.UnknownTopicOrPartition):
 			return nil, err
 		}
@@ -122,19 +126,13 @@ func hasLeaders(topic *kmsg.MetadataResponseTopic) bool {
 }
 
 func (k *Kafka) createTopic(ctx context.Context) error {
-	partitions, factor := k.cfg.Partitions, k.cfg.ReplicationFactor
+	partitions := k.cfg.Partitions
 	if partitions == 0 {
 		partitions = defaultPartitions
 	}
-	brokers, err := k.brokers(ctx)
+	factor, err := k.replicationFactor(ctx)
 	if err != nil {
 		return err
-	}
-	switch {
-	case factor == 0:
-		factor = int16(min(replicationFactorDefault, len(brokers)))
-	case int(factor) > len(brokers):
-		return fmt.Errorf("%s %s: replication factor %d is more than the cluster's %d brokers: set a smaller one, or add brokers", k.cfg.what, k.cfg.Topic, factor, len(brokers))
 	}
 	configs := [][2]string{
 		{"cleanup.policy", "compact"}, // stays the first
@@ -173,6 +171,38 @@ func (k *Kafka) createTopic(ctx context.Context) error {
 		return fmt.Errorf("%s %s does not exist and can't be created: %w: allow CREATE on it, or create it yourself with cleanup.policy=compact", k.cfg.what, k.cfg.Topic, err)
 	}
 	return fmt.Errorf("%s %s can't be created (%d partitions, replication factor %d): %w", k.cfg.what, k.cfg.Topic, partitions, factor, err)
+}
+
+// ErrFewBrokers: the cluster has fewer brokers than the topic is to have replicas. It passes where the cluster is still starting.
+var ErrFewBrokers = errors.New("too few brokers")
+
+// replicationFactor is how many replicas the topic is created with. The setting left out, there are three, but not more than the brokers' own topic of
+// offsets has (offsets.topic.replication.factor), without which there is no ownership group either: where that says that there are brokers to come
+// the topic must not be made with fewer replicas for good, because we started before them. A cluster that doesn't tell is taken as it is.
+func (k *Kafka) replicationFactor(ctx context.Context) (int16, error) {
+	brokers, err := k.brokers(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if factor := k.cfg.ReplicationFactor; factor > 0 {
+		if int(factor) > len(brokers) {
+			return 0, fmt.Errorf("%w: %s %s: replication factor %d is more than the cluster's %d brokers: set a smaller one, or add brokers", ErrFewBrokers, k.cfg.what, k.cfg.Topic, factor, len(brokers))
+		}
+		return factor, nil
+	}
+	for _, id := range brokers {
+		c, err := k.configs(ctx, kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(id)))
+		if err != nil {
+			k.log.Debug("the settings of a broker can't be read", "broker", id, "err", err)
+			continue
+		}
+		if n, ok := c.number("offsets.topic.replication.factor"); ok && int(min(n, replicationFactorDefault)) > len(brokers) {
+			return 0, fmt.Errorf("%w: %s %s is to have %d replicas, as the brokers' offsets.topic.replication.factor is %d, and the cluster has %d brokers yet: start the others, or set --log-replication-factor",
+				ErrFewBrokers, k.cfg.what, k.cfg.Topic, min(n, replicationFactorDefault), n, len(brokers))
+		}
+		break
+	}
+	return int16(min(replicationFactorDefault, len(brokers))), nil
 }
 
 func (k *Kafka) createWith(ctx context.Context, partitions int32, factor int16, configs [][2]string) error {

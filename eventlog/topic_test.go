@@ -3,6 +3,7 @@ package eventlog
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,65 @@ func TestTopicThatCannotBeCreated(t *testing.T) {
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.TopicAuthorizationFailed})
 	if _, err := tryOpen(c.ListenAddrs()); !errors.Is(err, kerr.TopicAuthorizationFailed) || !strings.Contains(err.Error(), "allow CREATE") {
 		t.Fatal(err)
+	}
+}
+
+// TestBrokersThatAreStillToCome: replicas that start before the brokers of a cluster are all there must not make a topic with one replica for good.
+func TestBrokersThatAreStillToCome(t *testing.T) {
+	// The cluster says, or does not, what the replication factor of its topic of offsets is.
+	cluster := func(t *testing.T, offsets string) *kfake.Cluster {
+		c := fakeCluster(t, kfake.NumBrokers(1))
+		c.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			asked := req.(*kmsg.DescribeConfigsRequest)
+			if asked.Resources[0].ResourceType != kmsg.ConfigResourceTypeBroker {
+				return nil, nil, false
+			}
+			resp := asked.ResponseKind().(*kmsg.DescribeConfigsResponse)
+			r := kmsg.NewDescribeConfigsResponseResource()
+			if offsets != "" {
+				entry := kmsg.NewDescribeConfigsResponseResourceConfig()
+				entry.Name, entry.Value = "offsets.topic.replication.factor", &offsets
+				r.Configs = append(r.Configs, entry)
+			}
+			resp.Resources = append(resp.Resources, r)
+			return resp, nil, true
+		})
+		return c
+	}
+	for _, test := range []struct {
+		offsets string
+		more    int // brokers that come later
+		want    int // replicas; 0: it is given up
+	}{{"3", 2, 3}, {"5", 2, 3}, {"2", 2, 2}, {"3", 1, 0}, {"1", 0, 1}, {"", 0, 1}} {
+		t.Run(fmt.Sprintf("offsets %q and %d brokers later", test.offsets, test.more), func(t *testing.T) {
+			t.Parallel()
+			c := cluster(t, test.offsets)
+			for i := range test.more {
+				time.AfterFunc(time.Duration(i+1)*500*time.Millisecond, func() {
+					if _, _, err := c.AddNode(int32(i+1), 0); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			k, err := tryOpen(c.ListenAddrs(), partitions(1))
+			if test.want == 0 {
+				if !errors.Is(err, ErrFewBrokers) || !strings.Contains(err.Error(), "offsets.topic.replication.factor is 3") || !strings.Contains(err.Error(), "--log-replication-factor") {
+					t.Errorf("%v", err)
+				}
+				if c.TopicInfo(testTopic) != nil {
+					t.Error("it was created all the same")
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer k.Close()
+			if got := k.Settings().ReplicationFactor; got != test.want {
+				t.Errorf("%d replicas, want %d", got, test.want)
+			}
+		})
 	}
 }
 

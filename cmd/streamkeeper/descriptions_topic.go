@@ -76,7 +76,9 @@ func opening[T any](ctx context.Context, r *replica, cl *kgo.Client, open func(c
 			cancel()
 			return opened, fmt.Errorf("--data-dir: %w", err)
 		}
-		if wait := err != nil && ctx.Err() == nil && (bounded.Err() != nil || passing(err)); wait {
+		// By the cluster's own settings there are brokers to come. Where the number is a setting of ours it is that which may be wrong.
+		few := errors.Is(err, eventlog.ErrFewBrokers) && r.flags.LogReplicationFactor == 0
+		if wait := err != nil && ctx.Err() == nil && (bounded.Err() != nil || few || passing(err)); wait {
 			r.log.Warn("the cluster does not answer, trying again", "cluster", r.upstream, "err", err)
 			<-bounded.Done() // where it was refused at once, the next attempt is due when this one's time is over
 			cancel()

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -9,14 +10,17 @@ import (
 	"streamkeeper/internal/kafkatest"
 )
 
-// TestUpstreamDownAtStartAndLater: streamkeeper waits for its cluster, and an application lives through a stop and a
-// kill of the cluster under load.
+// TestUpstreamDownAtStartAndLater: three replicas that start before their cluster wait for it, and make its topics once and as they must be when it is
+// there; an application of one of them lives through a stop and a kill of the cluster under load.
 func TestUpstreamDownAtStartAndLater(t *testing.T) {
 	c := kafkatest.Start(t, kafka39)
 	c.Stop(1)
 
-	k := kafkatest.NewStreamkeeper(t, serveArgs(t, c)...)
-	k.Start()
+	r := newFleet(t, c, 3)
+	for _, node := range r.nodes {
+		r.replicas[node].Start()
+	}
+	k := r.replicas[nodeOne]
 	var why error
 	kafkatest.Eventually(t, 20*time.Second, func() error { // until the admin address is there
 		if why = k.Ready(); why != nil && strings.Contains(why.Error(), "/readyz answers") {
@@ -34,7 +38,14 @@ func TestUpstreamDownAtStartAndLater(t *testing.T) {
 		t.Errorf("streamkeeper doesn't say which address it can't reach:\n%s", k.Output())
 	}
 	c.Restart(1)
-	k.WaitReady()
+	for _, node := range r.nodes {
+		r.replicas[node].WaitReady()
+	}
+	r.waitSpread(r.nodes...)
+	r.madeTopicsOnce()
+	for _, node := range r.without(nodeOne) {
+		r.replicas[node].Stop()
+	}
 
 	const group, in, out = "outage", "outage-in", "outage-out"
 	kafkatest.CreateTopics(t, k.Bootstrap(), partitions, in, out)
@@ -66,6 +77,80 @@ func TestUpstreamDownAtStartAndLater(t *testing.T) {
 	}
 	a.Stop()
 	s.oneOwner()
+}
+
+// madeTopicsOnce: of replicas that start at the same moment one makes the topics, with the settings that the log must have.
+func (r *fleet) madeTopicsOnce() {
+	r.t.Helper()
+	for _, created := range []string{"log topic created", "topology description topic created"} {
+		by := 0
+		for _, node := range r.nodes {
+			by += strings.Count(r.replicas[node].Output(), `"`+created+`"`)
+		}
+		if by != 1 {
+			r.t.Errorf("%q is said %d times by three replicas", created, by)
+		}
+	}
+	if ends := kafkatest.EndOffsets(r.t, r.cluster.Bootstrap(), r.topic); fmt.Sprint(len(ends)) != logPartitions {
+		r.t.Errorf("the log topic has %d partitions", len(ends))
+	}
+	configs, err := kafkatest.Admin(r.t, r.cluster.Bootstrap()).DescribeTopicConfigs(r.t.Context(), r.topic)
+	if err != nil || configs[0].Err != nil {
+		r.t.Fatal(err, configs[0].Err)
+	}
+	got := map[string]string{}
+	for _, c := range configs[0].Configs {
+		if c.Value != nil {
+			got[c.Key] = *c.Value
+		}
+	}
+	for name, want := range map[string]string{
+		"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600", "min.compaction.lag.ms": "3600000", "unclean.leader.election.enable": "false",
+	} {
+		if got[name] != want {
+			r.t.Errorf("the log topic has %s=%s, want %s", name, got[name], want)
+		}
+	}
+}
+
+// TestLogTopicThatIsNotAsItMustBe: what somebody else made under the name of the log topic is not used, and what is wrong with it is said, with the way out.
+func TestLogTopicThatIsNotAsItMustBe(t *testing.T) {
+	t.Parallel()
+	c := kafkatest.Shared(t, kafka44)
+	adm := kafkatest.Admin(t, c.Bootstrap())
+	for name, tc := range map[string]struct {
+		partitions int32
+		configs    map[string]string
+		says       []string
+	}{
+		"deleted by age":     {8, map[string]string{"cleanup.policy": "delete"}, []string{`cleanup.policy is \"delete\", must be \"compact\"`, "kafka-configs --alter"}},
+		"compacted and more": {8, map[string]string{"cleanup.policy": "compact,delete"}, []string{`cleanup.policy is \"compact,delete\"`}},
+		"time of the broker": {8, map[string]string{"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}, []string{"message.timestamp.type is", "CreateTime"}},
+		"another count":      {5, map[string]string{"cleanup.policy": "compact"}, []string{"partition count is 5, must be 8", "--log-partitions"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := kafkatest.NewStreamkeeper(t, serveArgs(t, c)...)
+			configs := map[string]*string{}
+			for name, value := range tc.configs {
+				configs[name] = &value
+			}
+			if resp, err := adm.CreateTopic(t.Context(), tc.partitions, 1, configs, k.LogTopic()); err != nil || resp.Err != nil {
+				t.Fatal(err, resp.Err)
+			}
+			k.Start()
+			if code := k.WaitExit(goneIn); code == 0 {
+				t.Error("exit code 0")
+			}
+			for _, words := range append(tc.says, k.LogTopic()) {
+				if !strings.Contains(k.Output(), words) {
+					t.Errorf("it does not say %q:\n%s", words, k.Output())
+				}
+			}
+			if ends := kafkatest.EndOffsets(t, c.Bootstrap(), k.LogTopic()); ends[0] != 0 {
+				t.Errorf("it wrote into the topic: %v", ends)
+			}
+		})
+	}
 }
 
 // TestBadSettingsAreRefusedByName: a start that can't succeed ends at once and says what and where.
