@@ -18,6 +18,7 @@ const ownershipType = 32000
 
 // ownership is the value of an ownership record, read here without streamkeeper's own code.
 type ownership struct {
+	Format        int    `json:"format"`
 	NodeID        int32  `json:"nodeId"`
 	Address       string `json:"address"`
 	ProducerID    int64  `json:"producerId"`

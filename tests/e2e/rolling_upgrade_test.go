@@ -38,12 +38,13 @@ func upgradeFromCommits(t *testing.T) (commits []string) {
 // protocol come over with their offsets, whichever version has their shard, and go back; and what goes from replica to replica does so between the
 // versions, both ways. Nobody refuses a record, and no application has a rebalance.
 func TestRollingUpgrade(t *testing.T) {
+	t.Parallel()
 	commits := upgradeFromCommits(t)
 	if !*long {
 		commits = commits[:1] // TestMixedVersions has the others, without applications
 	}
 	for _, commit := range commits {
-		t.Run(commit, func(t *testing.T) { t.Parallel(); rollingUpgrade(t, commit) })
+		t.Run(commit, func(t *testing.T) { rollingUpgrade(t, commit) })
 	}
 }
 
@@ -80,8 +81,9 @@ func (r *fleet) replace(what string, node int32, bin string) {
 // TestMixedVersions is TestRollingUpgrade for the other versions, with members that speak the protocol by themselves and tell each answer that an
 // application would not have tried again after.
 func TestMixedVersions(t *testing.T) {
+	t.Parallel()
 	for _, commit := range upgradeFromCommits(t)[1:] {
-		t.Run(commit, func(t *testing.T) { t.Parallel(); mixedVersions(t, commit) })
+		t.Run(commit, func(t *testing.T) { mixedVersions(t, commit) })
 	}
 }
 
