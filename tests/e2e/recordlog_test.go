@@ -92,6 +92,21 @@ func owners(records map[int32][]logRecord) map[int32]*ownership {
 	return last
 }
 
+// claims counts how often each partition was claimed or released.
+func claims(records map[int32][]logRecord) map[int32]int {
+	n := map[int32]int{}
+	for p, rs := range records {
+		last := ownership{}
+		for _, r := range rs {
+			if r.owner != nil && *r.owner != last {
+				n[p]++
+				last = *r.owner
+			}
+		}
+	}
+	return n
+}
+
 // shares counts the partitions of each node.
 func shares(owners map[int32]*ownership) map[int32]int {
 	n := map[int32]int{}

@@ -23,6 +23,7 @@
 //	stage_test.go     an owner with a commit under way, and its successor
 //	expired_test.go   transactional ids that expire
 //	behind_test.go    a replica whose tail stands still, or that has read nothing
+//	denials_test.go   all requests whose answer could be that there is nothing
 //	forgotten_test.go producers that a partition's leader forgets
 //	hanging_test.go   a broker hangs while a replica dies
 //	moved_test.go     another broker becomes the leader meanwhile
