@@ -124,7 +124,7 @@ func TestSweepCountsWhatWasWritten(t *testing.T) {
 		}}
 		c := newCycle(a, b)
 		report, err := c.Sweep(t.Context())
-		want := Report{Shards: 2, Candidates: 6, OffsetsExpired: 212, GroupsRemoved: 2, Duration: 60 * time.Millisecond}
+		want := Report{Shards: 2, Candidates: 6, OffsetsExpired: 212, GroupsRemoved: 2, Duration: 3 * (10*time.Millisecond + restTurn)}
 		if err != nil || report != want {
 			t.Errorf("%+v, %v; want %+v", report, err, want)
 		}
@@ -143,8 +143,8 @@ func TestSweepCountsWhatWasWritten(t *testing.T) {
 
 func TestRunSweepsAnIntervalAfterEachEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// Each cycle takes 2 s of judging both and 1 s of rest.
-		s := &fakeShard{groups: []string{"a", "b"}, takes: 2 * time.Second}
+		// Each cycle takes as long as judging both, and a rest.
+		s := &fakeShard{groups: []string{"a", "b"}, takes: 3*time.Second - restTurn}
 		c := New(Config{Interval: 10 * time.Second, Shards: func() []Shard { return []Shard{s} }, Logger: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		start := time.Now()
@@ -196,7 +196,7 @@ func TestOnlyOneCycleAtATime(t *testing.T) {
 	})
 }
 
-func TestTheSweepRestsAsLongAsItWorks(t *testing.T) {
+func TestTheSweepRestsAfterEachTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var groups []string
 		for i := range 100 {
@@ -204,7 +204,7 @@ func TestTheSweepRestsAsLongAsItWorks(t *testing.T) {
 		}
 		s := &fakeShard{groups: groups, fits: 30, takes: 7 * time.Millisecond}
 		report, err := newCycle(s).Sweep(t.Context())
-		if want := 4 * 14 * time.Millisecond; err != nil || report.Duration != want {
+		if want := 4 * (7*time.Millisecond + restTurn); err != nil || report.Duration != want {
 			t.Errorf("took %v, %v; want %v", report.Duration, err, want)
 		}
 		if !reflect.DeepEqual(s.judged(), groups) || s.most != 1 {
@@ -255,7 +255,7 @@ func TestAFailingGroupDoesNotStopTheOthers(t *testing.T) {
 		unlisted := &fakeShard{partition: 2, groups: []string{"c"}, listErr: errors.New("store is closed")}
 		c := newCycle(broken, unlisted)
 		report, err := c.Sweep(t.Context())
-		want := Report{Shards: 2, Candidates: 4, OffsetsExpired: 2, GroupsRemoved: 2, Failures: 2, Duration: restMax}
+		want := Report{Shards: 2, Candidates: 4, OffsetsExpired: 2, GroupsRemoved: 2, Failures: 2, Duration: restFailed}
 		if err != nil || report != want {
 			t.Errorf("%+v, %v; want %+v", report, err, want)
 		}
@@ -280,7 +280,7 @@ func TestAShardThatIsGoneIsLeftAlone(t *testing.T) {
 func TestGroupsBehindAFailedTurnHaveAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeShard{groups: []string{"a", "b", "c"}, fail: errors.New("append failed"), judge: func(string) shard.Judged { return shard.Judged{Removed: true} }}
-		time.AfterFunc(restMax/2, func() { s.fail = nil })
+		time.AfterFunc(restFailed/2, func() { s.fail = nil })
 		report, err := newCycle(s).Sweep(t.Context())
 		if want := []string{"b", "c"}; err != nil || report.Failures != 1 || report.GroupsRemoved != 2 || !reflect.DeepEqual(s.judged(), want) {
 			t.Errorf("%+v, %v, judged %v; want %v", report, err, s.judged(), want)

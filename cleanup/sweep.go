@@ -12,8 +12,11 @@ import (
 const (
 	// judgeTimeout bounds one turn: without it a shard that never answers would hold up this cycle and all later ones.
 	judgeTimeout = 30 * time.Second
-	// restMax bounds the pause after a turn; a log that was slow once should not stretch the sweep for long.
-	restMax = time.Second
+	// restTurn is the longest pause after a turn, twice what a turn may hold the loop. While its records wait for the log the loop is free
+	// anyway; a longer rest would only make the sweep as slow as the log.
+	restTurn = 2 * time.Millisecond
+	// restFailed is the pause after a failure: who can't judge now can't in a millisecond either.
+	restFailed = time.Second
 	// batchesMax bounds how often one group is judged in a cycle because what is to go does not fit a batch: hundreds of thousands of
 	// offsets, after which other groups have their turn.
 	batchesMax = 64
@@ -22,8 +25,8 @@ const (
 	failuresMax = 3
 )
 
-// sweep is one shard's part of a cycle. It rests after each turn of the shard's loop as long as that took with its writing,
-// so that it takes at most every other turn of a loop, and less when the loop or the log is busy.
+// sweep is one shard's part of a cycle. After each turn of the shard's loop it waits for the log and rests, so that it takes a third of a loop's
+// time at most, and less when the loop or the log is busy.
 type sweep struct {
 	shard  Shard
 	log    *slog.Logger
@@ -91,7 +94,7 @@ func inTurns(ctx context.Context, groups []string, judge func(context.Context, [
 	for len(groups) > 0 {
 		start := time.Now()
 		judged, err := inTime(ctx, groups, judge)
-		pause := min(time.Since(start), restMax)
+		pause := min(time.Since(start), restTurn)
 		if err == nil && len(judged) == 0 {
 			err = errNothingJudged
 		}
@@ -103,7 +106,7 @@ func inTurns(ctx context.Context, groups []string, judge func(context.Context, [
 		}
 		for i, j := range judged {
 			if j.Err != nil {
-				pause = restMax
+				pause = restFailed
 			}
 			if !told(groups[i], j) {
 				return false

@@ -15,7 +15,10 @@ import (
 	"streamkeeper/internal/kafkatest"
 )
 
-var growthMost = flag.Int("growth-groups", 1_000_000, "with -full: the most groups of TestGrowth")
+var (
+	growthMost  = flag.Int("growth-groups", 1_000_000, "with -full: the most groups of TestGrowth")
+	growthLeast = flag.Int("growth-from", 10_000, "with -full: the fewest groups of TestGrowth")
+)
 
 // growth is how TestGrowth measures.
 type growth struct {
@@ -30,7 +33,7 @@ func theGrowth() growth {
 	}
 	growthWithin = 20 * time.Minute
 	g := growth{kafka: true, lasting: 3 * time.Second}
-	for n := 10_000; n < *growthMost; n *= 10 {
+	for n := *growthLeast; n < *growthMost; n *= 10 {
 		g.sizes = append(g.sizes, n)
 	}
 	g.sizes = append(g.sizes, *growthMost)

@@ -12,6 +12,7 @@
 //	world_test.go    the cluster, the service, the replicas
 //	points_test.go   where a process can die
 //	crash_test.go    pushes, deletions and the cleanup cycle, killed at each point
+//	sweep_test.go    a sweep over many groups, killed between its batches
 //	convert_test.go  conversions to a classic group, killed at each point
 //	http_test.go     what the plugin's service is asked, with which trace context
 package crash
