@@ -42,8 +42,8 @@ func (v view) many(f func(GroupReader) error) (err error) {
 		its = append(its, it)
 	}
 	pending := partitionKey(v.p, kindPending)
-	m := &manyReader{groups: groupReader{v.p, its[0], its[1], its[2], its[3]}, offsets: its[4]}
-	m.somePending = its[1].SeekGE(pending) && bytes.HasPrefix(its[1].Key(), pending)
+	m := &manyReader{groups: groupReader{v.p, its[0], its[1], its[2], its[3]}, offsets: walk{it: its[4]}}
+	m.somePending = its[1].SeekGEWithLimit(pending, pending.after()) == pebble.IterValid && bytes.HasPrefix(its[1].Key(), pending)
 	if err := its[1].Error(); err != nil {
 		return err
 	}
@@ -53,20 +53,19 @@ func (v view) many(f func(GroupReader) error) (err error) {
 // manyReader is the GroupReader of a view.
 type manyReader struct {
 	groups      groupReader
-	offsets     *pebble.Iterator
-	placed      bool // offsets stands somewhere
-	last        string
-	somePending bool // of any group; as good as always there is nothing
+	offsets     walk
+	last        string // whose offsets were read last
+	somePending bool   // of any group; as good as always there is nothing
 }
 
 func (m *manyReader) Group(group string) ([]Stored, error) { return m.groups.read(group) }
 
 func (m *manyReader) Offsets(group string, f func(Stored) bool) error {
-	if group <= m.last { // the iterator may be behind it
-		m.placed = false
+	if group <= m.last {
+		m.offsets.placed = false
 	}
 	m.last = group
-	return offsetsAt(m.offsets, partitionKey(m.groups.p, kindOffset).str(group), &m.placed, f)
+	return m.offsets.offsets(partitionKey(m.groups.p, kindOffset).str(group), f)
 }
 
 func (m *manyReader) Pending(group string, f func(int64, Stored) bool) error {

@@ -39,9 +39,11 @@ func scan(db pebble.Reader, prefix key, f func(k *keyReader, value []byte) (bool
 	return scanWith(it, prefix, f)
 }
 
-// scanWith is scan with an iterator: what several calls see is of one moment.
+// scanWith is scan with an iterator: what several calls see is of one moment. It never looks behind the prefix: what follows there may be a hundred
+// thousand keys that were deleted, and are stepped over one by one until a compaction has removed them.
 func scanWith(it *pebble.Iterator, prefix key, f func(k *keyReader, value []byte) (bool, error)) error {
-	for valid := it.SeekGE(prefix); valid && bytes.HasPrefix(it.Key(), prefix); valid = it.Next() {
+	end := prefix.after()
+	for state := it.SeekGEWithLimit(prefix, end); state == pebble.IterValid && bytes.HasPrefix(it.Key(), prefix); state = it.NextWithLimit(end) {
 		value, err := it.ValueAndErr()
 		if err != nil {
 			return err
@@ -170,9 +172,10 @@ func (v view) names(prefix key, f func(string) bool) (err error) {
 	return namesWith(it, prefix, f)
 }
 
-// namesWith is names with an iterator.
+// namesWith is names with an iterator; as scanWith it never looks behind the prefix.
 func namesWith(it *pebble.Iterator, prefix key, f func(string) bool) error {
-	for valid := it.SeekGE(prefix); valid && bytes.HasPrefix(it.Key(), prefix); {
+	end := prefix.after()
+	for state := it.SeekGEWithLimit(prefix, end); state == pebble.IterValid && bytes.HasPrefix(it.Key(), prefix); {
 		k := keyReader{rest: it.Key()[len(prefix):]}
 		name := k.str()
 		if k.bad {
@@ -182,9 +185,9 @@ func namesWith(it *pebble.Iterator, prefix key, f func(string) bool) error {
 			return nil
 		}
 		if len(k.rest) == 0 {
-			valid = it.Next()
+			state = it.NextWithLimit(end)
 		} else { // more of the same name
-			valid = it.SeekGE(append(key(nil), prefix...).str(name).after())
+			state = it.SeekGEWithLimit(append(key(nil), prefix...).str(name).after(), end)
 		}
 	}
 	return it.Error()

@@ -31,8 +31,9 @@ func (v view) groupsAndOffsets(after string, f func(string, func(func(Stored) bo
 	if after != "" {
 		first = partitionKey(v.p, kindGroup).str(after).after()
 	}
-	placed := false // offsets stands somewhere
-	for valid := groups.SeekGE(first); valid && bytes.HasPrefix(groups.Key(), prefix); valid = groups.Next() {
+	beside := walk{it: offsets}
+	end := prefix.after() // not to be looked behind, see scanWith
+	for state := groups.SeekGEWithLimit(first, end); state == pebble.IterValid && bytes.HasPrefix(groups.Key(), prefix); state = groups.NextWithLimit(end) {
 		k := readKey(groups.Key())
 		group := k.str()
 		if err := k.end(kindGroup); err != nil {
@@ -41,7 +42,7 @@ func (v view) groupsAndOffsets(after string, f func(string, func(func(Stored) bo
 		mine := partitionKey(v.p, kindOffset).str(group)
 		var failed error
 		more := f(group, func(f func(Stored) bool) error {
-			failed = offsetsAt(offsets, mine, &placed, f)
+			failed = beside.offsets(mine, f)
 			return failed
 		})
 		if failed != nil {
@@ -57,27 +58,38 @@ func (v view) groupsAndOffsets(after string, f func(string, func(func(Stored) bo
 // nearMax is how many keys are stepped over before a search is cheaper: offsets of a group that nobody asked for, or of none.
 const nearMax = 16
 
-// offsetsAt calls f with the offsets whose keys begin with prefix. The iterator is behind those of groups before.
-func offsetsAt(it *pebble.Iterator, prefix key, placed *bool, f func(Stored) bool) error {
-	valid := *placed && it.Valid()
-	for n := 0; valid && bytes.Compare(it.Key(), prefix) < 0; n++ {
-		if n == nearMax {
-			valid = false
+// walk is an iterator over offsets that goes on from where it stands.
+type walk struct {
+	it     *pebble.Iterator
+	placed bool // it stands somewhere: at a key, or at the limit of the last call
+	state  pebble.IterValidityState
+}
+
+// offsets calls f with the offsets whose keys begin with prefix. Prefixes must come in ascending order.
+func (w *walk) offsets(prefix key, f func(Stored) bool) error {
+	end := prefix.after()
+	for n := 0; w.placed; n++ {
+		if w.state == pebble.IterValid && bytes.Compare(w.it.Key(), prefix) >= 0 {
 			break
 		}
-		valid = it.Next()
+		if n == nearMax || w.state == pebble.IterExhausted {
+			w.placed = false
+			break
+		}
+		if w.state = w.it.NextWithLimit(end); w.state == pebble.IterAtLimit {
+			break
+		}
 	}
-	if !valid {
-		valid = it.SeekGE(prefix)
-		*placed = true
+	if !w.placed {
+		w.state, w.placed = w.it.SeekGEWithLimit(prefix, end), true
 	}
-	for ; valid && bytes.HasPrefix(it.Key(), prefix); valid = it.Next() {
-		k := readKey(it.Key())
+	for ; w.state == pebble.IterValid && bytes.HasPrefix(w.it.Key(), prefix); w.state = w.it.NextWithLimit(end) {
+		k := readKey(w.it.Key())
 		ok := readOffsetKey(k)
 		if err := k.end(kindOffset); err != nil {
 			return err
 		}
-		b, err := it.ValueAndErr()
+		b, err := w.it.ValueAndErr()
 		if err != nil {
 			return err
 		}
@@ -86,8 +98,8 @@ func offsetsAt(it *pebble.Iterator, prefix key, placed *bool, f func(Stored) boo
 			return err
 		}
 		if !f(s) {
-			return it.Error()
+			return w.it.Error()
 		}
 	}
-	return it.Error()
+	return w.it.Error()
 }
