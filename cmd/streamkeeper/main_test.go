@@ -375,6 +375,7 @@ func TestUsageErrors(t *testing.T) {
 		{"shards --admin x", exitUsage, `--admin: "x" is not HOST:PORT`},
 		{"shards --admin 127.0.0.1:1", exitFailure, "127.0.0.1:1/shards"},
 		{"backup --bootstrap-servers x --to f", exitUsage, `--bootstrap-servers: "x" is not HOST:PORT`},
+		{"restore --dry-run --data-dir /nowhere", exitFailure, "--data-dir: stat /nowhere: no such file or directory"},
 		{"restore", exitUsage, "--bootstrap-servers: where to restore to is not given"},
 		{"restore --bootstrap-servers x", exitUsage, `--bootstrap-servers: "x" is not HOST:PORT`},
 		{"serve --config /nowhere.yaml", exitUsage, "/nowhere.yaml"},

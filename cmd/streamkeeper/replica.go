@@ -184,6 +184,9 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 		ReplicationFactor: r.flags.LogReplicationFactor, Logger: r.log, Tracer: tracer, MayCreate: r.mayCreateLog,
 	}
 	if p.log, err = opening(ctx, r, p.upstream, func(ctx context.Context) (*eventlog.Kafka, error) {
+		if err := notItself(ctx, p.upstream, r.flags.LogTopic); err != nil {
+			return nil, err
+		}
 		return eventlog.OpenKafka(ctx, logConfig)
 	}); err != nil {
 		return err

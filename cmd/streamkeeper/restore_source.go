@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"path/filepath"
 	"text/tabwriter"
 
@@ -23,6 +24,9 @@ type restorable struct {
 func (c *restoreCmd) sources(s *stdio) (log, descriptions *restorable, err error) {
 	if c.From != "" {
 		return c.ofFile()
+	}
+	if _, err := os.Stat(c.DataDir); err != nil {
+		return nil, nil, fmt.Errorf("--data-dir: %w", err)
 	}
 	dir := projection.Config{Dir: filepath.Join(c.DataDir, "projection")}
 	held, err := projection.Look(dir)
@@ -51,6 +55,9 @@ func (c *restoreCmd) sources(s *stdio) (log, descriptions *restorable, err error
 
 // sayHeld prints what the data directory holds. READ tells which of several directories is the newest.
 func (c *restoreCmd) sayHeld(s *stdio) error {
+	if _, err := os.Stat(c.DataDir); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
 	dir := filepath.Join(c.DataDir, "projection")
 	held, err := projection.Look(projection.Config{Dir: dir})
 	if err != nil {
