@@ -37,13 +37,13 @@ func (c *connection) with(ctx context.Context, f func(context.Context, *admin.Cl
 	if err := c.check(); err != nil {
 		return err
 	}
-	a, err := admin.New(c.BootstrapServers)
+	bounded, cancel := context.WithTimeoutCause(ctx, c.Timeout, errTimeout)
+	defer cancel()
+	a, err := admin.New(admin.Answering(bounded, c.BootstrapServers))
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	bounded, cancel := context.WithTimeoutCause(ctx, c.Timeout, errTimeout)
-	defer cancel()
 	err = f(bounded, a)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		return fmt.Errorf("%v within %v from %v: %w", errTimeout, c.Timeout, c.BootstrapServers, err)

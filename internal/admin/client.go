@@ -9,6 +9,9 @@ import (
 	"streamkeeper/client"
 )
 
+// clientID is that of our commands; gateways show it only the replicas that own shards.
+const clientID = "streamkeeper-cli"
+
 // Client asks one cluster. The contexts of its methods bound how long they try.
 type Client struct {
 	cl     *kgo.Client
@@ -18,7 +21,7 @@ type Client struct {
 
 // New connects when it is first used. opts are those of the caller beyond the addresses.
 func New(bootstrap []string, opts ...kgo.Opt) (*Client, error) {
-	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(bootstrap...), kgo.ClientID("streamkeeper-cli")}, opts...)...)
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(bootstrap...), kgo.ClientID(clientID)}, opts...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@
 //	world_test.go     the worlds, and the clusters they share
 //	story_test.go     an application's life: second instance, stop, kill, coordinator killed under load
 //	tools_test.go     kafka-streams-groups prints what it prints before Kafka
+//	tools_away_test.go  tools and commands while of three replicas one is dead and one hangs
 //	losses_test.go    the log topic is deleted or grows, data directories are lost; full_disk_linux_test.go: a disk is full
 //	offsets_test.go   offsets reset and deleted with kafka-streams-groups; those of a deleted topic
 //	clocks_test.go    replicas whose clocks are fast, slow, and jump
