@@ -195,6 +195,9 @@ func (g *FakeGroup) Member(node int32, delay func() time.Duration) *FakeMember {
 	}
 }
 
+// SetClock makes the member's lease count by another clock than the group's own. Call it before Run.
+func (m *FakeMember) SetClock(c Clock) { m.lease.clock = c }
+
 // Cut takes the network between the member and the coordinator away, or gives it back.
 func (m *FakeMember) Cut(cut bool) {
 	m.mu.Lock()

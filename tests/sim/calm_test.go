@@ -33,6 +33,7 @@ func (w *world) settle() {
 	w.mu.Unlock()
 	for _, r := range w.replicas {
 		r.setClientCut(false)
+		r.full.Store(false)
 		r.start()
 		if p := r.running(); p != nil {
 			p.freeze(false)

@@ -25,6 +25,7 @@
 //	world_test.go    the world: what a seed draws, virtual time, history, violations
 //	cluster_test.go  its topics, settings of groups, wall clocks
 //	replica_test.go  one replica: start, crash, shutdown, and what is left on its disk; pause_test.go stops it anywhere
+//	machine_test.go  its boot clock and its disk
 //	front_test.go    what clients reach of it: coordinator and gateway; other replicas
 //	link_test.go     the network between a replica and the log
 //	network_test.go  connections between clients, replicas and brokers

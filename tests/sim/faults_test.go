@@ -71,6 +71,16 @@ var allFaults = []fault{
 		return nil
 	}},
 	{"leader moved", 2, func(w *world, rng *rand.Rand) func() { w.log.MoveLeader(w.anyPartition(rng)); return nil }},
+	{"leader moved with an append under way", 3, func(w *world, rng *rand.Rand) func() {
+		p := w.anyPartition(rng)
+		hold, release := w.log.HoldAppends, w.log.ReleaseAppends // it has not reached the leader
+		if rng.IntN(2) == 0 {
+			hold, release = w.log.HoldAcks, w.log.ReleaseAcks // it stands in the log, and its answer is lost with the leader: sent again it is a repeat
+		}
+		hold(p)
+		time.AfterFunc(time.Duration(rng.Int64N(int64(2*time.Second))), func() { w.log.MoveLeader(p) })
+		return func() { release(p) }
+	}},
 	{"compaction", 5, func(w *world, rng *rand.Rand) func() { w.compact(rng); return nil }},
 
 	{"partition moved", 8, func(w *world, rng *rand.Rand) func() {
@@ -140,6 +150,11 @@ var allFaults = []fault{
 		w.note("replica %d: its clock is wrong by %v", r.node, d.Round(time.Second))
 		return nil
 	}},
+	{"boot clock jumps ahead", 3, func(w *world, rng *rand.Rand) func() {
+		w.anyReplica(rng).boot.jumped.Add(rng.Int64N(int64(20 * time.Second)))
+		return nil
+	}},
+	{"disk full", 4, func(w *world, rng *rand.Rand) func() { return w.fill(w.anyReplica(rng)) }},
 
 	{"partitions added", 3, func(w *world, rng *rand.Rand) func() {
 		if t, there := w.cluster.now(source); there && t.Partitions < sourceMost {

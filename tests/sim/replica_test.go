@@ -35,7 +35,10 @@ type replica struct {
 	// deposed counts faults by which its lease may be worth nothing, and what it answers without a write may be old.
 	deposed atomic.Int32
 
-	wall atomic.Int64 // how far its wall clock is ahead, ns
+	wall   atomic.Int64 // how far its wall clock is ahead, ns
+	boot   *bootClock
+	full   atomic.Bool  // its disk
+	filled atomic.Int32 // how often that made it leave
 }
 
 func (r *replica) partition(group string) int32 { return eventlog.Partition(group, r.w.partitions) }
@@ -99,10 +102,14 @@ func (r *replica) start() {
 	w := r.w
 	delay := w.delays(fmt.Sprintf("replica %d life %d", r.node, r.life))
 	store, err := projection.Open(projection.Config{
-		Dir: "data", FS: r.fs, Identity: w.log.Identity(), DeleteRetention: w.deleteRetention, Now: r.clock,
+		Dir: "data", FS: r.disk(), Identity: w.log.Identity(), DeleteRetention: w.deleteRetention, Now: r.clock,
 		Logger: w.logger("projection", r.node),
 	})
 	if err != nil {
+		if r.full.Load() {
+			w.note("replica %d can't start: %v", r.node, err)
+			return
+		}
 		w.violate("replica %d: opening its projection: %v", r.node, err)
 		return
 	}
@@ -116,6 +123,7 @@ func (r *replica) start() {
 		p.gate.pass()
 		return delay("ownership")
 	})
+	p.member.SetClock(r.boot)
 	p.log = &linkedLog{Fake: w.log, l: p.link, gate: p.gate}
 	membership := frozenMembership{Membership: p.member, gate: p.gate}
 	w.sabotage(r, p, &membership)

@@ -111,8 +111,9 @@ func newWorld(seed uint64, o options) *world {
 	w.checker = newChecker(w)
 	w.recorder = history.NewRecorder(func() time.Duration { return time.Since(w.start) })
 	for n := range w.plan.replicas {
+		percent := 100 - driftMost + w.rng(fmt.Sprintf("boot clock %d", n+1)).Int64N(2*driftMost+1)
 		w.replicas = append(w.replicas, &replica{
-			w: w, node: int32(n + 1), rng: w.rng(fmt.Sprintf("replica %d", n+1)), fs: vfs.NewCrashableMem(),
+			w: w, boot: &bootClock{start: w.start, percent: percent}, node: int32(n + 1), rng: w.rng(fmt.Sprintf("replica %d", n+1)), fs: vfs.NewCrashableMem(),
 		})
 	}
 	w.note("seed %d: %+v", seed, w.plan)
