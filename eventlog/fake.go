@@ -33,6 +33,7 @@ type Fake struct {
 	parts   []*fakePartition
 	changed chan struct{} // closed and replaced at every change
 	gone    error         // why following is impossible
+	topics  int           // how often the topic was replaced
 	closed  bool
 	calls   []func()      // Done calls that wait
 	wake    chan struct{} // tells the caller of calls; closed by Close
@@ -51,6 +52,7 @@ type fakePartition struct {
 	producer int64           // producer id of the partition's transactional id
 	issued   int16           // its last epoch given out
 	seen     map[int64]int16 // the newest epoch in the log, by producer id: what the broker fences by
+	begun    []fakeBegun     // when those came into the log
 	writers  []*fakeWriter   // live ones
 	faults   fakeFaults
 
@@ -62,6 +64,13 @@ type fakeBatch struct {
 	first, last int64
 	epoch       int32
 	entries     []Entry // may be fewer than the offsets, or none, after compaction
+}
+
+// fakeBegun is the first batch of a producer's epoch.
+type fakeBegun struct {
+	offset int64
+	id     int64
+	epoch  int16
 }
 
 type fakeEpoch struct {
@@ -257,8 +266,10 @@ func (part *fakePartition) write(f *Fake, entries []Entry) int64 {
 	first := part.end
 	for i := range entries {
 		entries[i].Offset = first + int64(i)
-		if e := entries[i]; e.ProducerID >= 0 {
-			part.seen[e.ProducerID] = max(part.seen[e.ProducerID], e.ProducerEpoch)
+		e := entries[i]
+		if newest, known := part.seen[e.ProducerID]; e.ProducerID >= 0 && (!known || e.ProducerEpoch > newest) {
+			part.seen[e.ProducerID] = e.ProducerEpoch
+			part.begun = append(part.begun, fakeBegun{e.Offset, e.ProducerID, e.ProducerEpoch})
 		}
 	}
 	part.end = first + int64(len(entries))

@@ -261,8 +261,9 @@ func (f *Fake) newEpoch(part *fakePartition) {
 	f.notify()
 }
 
-// Truncate cuts p off at offset, as an unclean leader election does, and starts a new leader epoch.
-func (f *Fake) Truncate(p int32, offset int64) {
+// Truncate cuts p off at offset, as an unclean leader election does, and starts a new leader epoch, which it returns. The new leader knows of
+// producers what is left in the log: a writer that lost a batch is refused at its next one, with an outcome that is unknown.
+func (f *Fake) Truncate(p int32, offset int64) (epoch int32) {
 	f.at(p, func(part *fakePartition) {
 		part.batches = slices.DeleteFunc(part.batches, func(b fakeBatch) bool { return b.first >= offset })
 		if n := len(part.batches); n > 0 && part.batches[n-1].last >= offset {
@@ -272,8 +273,44 @@ func (f *Fake) Truncate(p int32, offset int64) {
 		}
 		part.end = min(part.end, offset)
 		part.epochs = slices.DeleteFunc(part.epochs, func(e fakeEpoch) bool { return e.start > offset })
+		part.begun = slices.DeleteFunc(part.begun, func(b fakeBegun) bool { return b.offset >= offset })
+		part.seen = map[int64]int16{}
+		for _, b := range part.begun {
+			part.seen[b.id] = max(part.seen[b.id], b.epoch)
+		}
+		part.faults.late = nil
+		for _, w := range slices.Clone(part.writers) {
+			if w.last >= offset {
+				w.lost = true
+			}
+			if w.under != nil && w.under.offset >= offset {
+				w.die(ErrOutcomeUnknown)
+			}
+		}
 		f.newEpoch(part)
+		epoch = part.epoch
 	})
+	return epoch
+}
+
+// Replace deletes the topic and makes it again: empty, with another id. What is under way ends, and every Follow with ErrTopicGone; whoever opens
+// the topic anew finds the new one.
+func (f *Fake) Replace() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.topics++
+	f.id.TopicID[0]++
+	for _, part := range f.parts {
+		for _, w := range slices.Clone(part.writers) {
+			w.die(ErrOutcomeUnknown)
+		}
+		part.batches, part.begun, part.seen = nil, nil, map[int64]int16{}
+		part.end, part.logStart = 0, 0
+		part.epoch, part.epochs = 0, []fakeEpoch{{0, 0}}
+		part.faults.late = nil
+		part.faults.restarts++
+	}
+	f.notify()
 }
 
 // DeleteBefore deletes what lies before offset, as DeleteRecords does.

@@ -3,6 +3,7 @@ package eventlog
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -36,11 +37,14 @@ type fakeReader struct {
 	restarts int
 	told     int64 // the end that the follower was told of; -1: none
 	poke     uint64
+	topics   int // of the log when it was opened
 }
 
 // follow reads p until ctx ends (nil), or until nothing can be followed any more (its reason).
 func (f *Fake) follow(ctx context.Context, p int32, follower Follower) error {
-	r := &fakeReader{f: f, part: f.parts[p], follower: follower}
+	f.mu.Lock()
+	r := &fakeReader{f: f, part: f.parts[p], follower: follower, topics: f.topics}
+	f.mu.Unlock()
 	r.resume()
 	for ctx.Err() == nil {
 		b, reset, changed, err := r.next()
@@ -111,6 +115,8 @@ func (r *fakeReader) next() (b Batch, reset string, changed chan struct{}, err e
 		return b, "", nil, f.gone
 	case f.closed:
 		return b, "", nil, ErrClosed
+	case r.topics != f.topics:
+		return b, "", nil, fmt.Errorf("%w: log topic %s was deleted and made again", ErrTopicGone, f.id.Topic)
 	}
 	if r.restarts != part.faults.restarts {
 		if why := part.check(r.pos); why != "" {

@@ -15,8 +15,10 @@ type fakeWriter struct {
 	queue   []*fakeOp
 	under   *fakeOp // in the log, its acknowledgement held
 	backlog int
-	renew   bool // before the next batch
-	adopted bool // the claim is another writer's
+	renew   bool  // before the next batch
+	adopted bool  // the claim is another writer's
+	last    int64 // offset of its last batch
+	lost    bool  // the log was cut off below it
 }
 
 type fakeOp struct {
@@ -36,6 +38,7 @@ func (w *fakeWriter) take() {
 	w.owner = o
 	w.current = Claim{Partition: part.p, ProducerID: o.ProducerID, ProducerEpoch: o.ProducerEpoch}
 	w.current.Generation = part.write(w.f, w.entries(operation{time.Now().UnixMilli(), []Raw{ownershipRaw(o)}}))
+	w.last, w.lost = w.current.Generation, false // a new epoch begins with a sequence of its own
 }
 
 // ownershipRaw encodes an ownership record.
@@ -172,6 +175,10 @@ func (w *fakeWriter) step() {
 			w.die(ErrFenced)
 			return
 		}
+		if w.lost {
+			w.die(ErrOutcomeUnknown)
+			return
+		}
 		switch fault := faults.next(); fault.kind {
 		case fakeFail:
 			w.die(fault.err)
@@ -187,6 +194,7 @@ func (w *fakeWriter) step() {
 		}
 		w.queue = w.queue[1:]
 		op.offset = w.part.write(w.f, w.entries(op.op))
+		w.last = op.offset
 		w.under = op
 		if !faults.holdAcks {
 			w.acknowledge()

@@ -102,10 +102,11 @@ func (w *world) configure(group string, changes []groupconfig.Change, rng *rand.
 	defer seek.close()
 	ctx, cancel := context.WithTimeout(w.ctx, requestTimeout)
 	defer cancel()
+	loss := w.loss(group)
 	err := seek.configure(ctx, group, changes)
 	w.note("%s: configured with %v: %v", group, changes, err)
 	if err == nil {
-		w.checker.ackedConfig(group, changes)
+		w.checker.ackedConfig(group, changes, loss)
 	}
 }
 

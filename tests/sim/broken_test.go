@@ -116,11 +116,11 @@ func TestBrokenHistoriesAreSeen(t *testing.T) {
 			b.put(current("m3", eventlog.CurrentMemberAssignment{MemberEpoch: 2}))
 		}},
 		{"taken without asking", "task 0_0 is taken from m1, which works on it", func(b *broken) {
-			b.w.clients = append(b.w.clients, &client{group: brokenGroup, id: "m1", epoch: 2, alive: true, owned: tasks{task{sourced, 0}: false}})
+			b.w.clients = append(b.w.clients, &client{w: b.w, group: brokenGroup, id: "m1", epoch: 2, alive: true, owned: tasks{task{sourced, 0}: false}})
 			b.put(current("m1", eventlog.CurrentMemberAssignment{MemberEpoch: 2}))
 		}},
 		{"told to give up", "", func(b *broken) {
-			b.w.clients = append(b.w.clients, &client{group: brokenGroup, id: "m1", epoch: 2, alive: true, owned: tasks{task{sourced, 0}: false}})
+			b.w.clients = append(b.w.clients, &client{w: b.w, group: brokenGroup, id: "m1", epoch: 2, alive: true, owned: tasks{task{sourced, 0}: false}})
 			b.put(current("m1", eventlog.CurrentMemberAssignment{MemberEpoch: 2, State: eventlog.MemberUnrevokedTasks, ActivePendingRevocation: ids(sourced, 0)}))
 		}},
 		{"empty with unequal epochs", "empty, with group epoch 3 and assignment epoch 2", func(b *broken) {
@@ -145,16 +145,16 @@ func TestBrokenHistoriesAreSeen(t *testing.T) {
 		}},
 		{"a commit that is nowhere", "the commit of 6 of topic 7 to in-0 was acknowledged, and the log has it not", func(b *broken) {
 			b.put(offsetOf(0, 7, 5))
-			b.ackedOffset(brokenGroup, source, 0, topic7, 6)
+			b.ackedOffset(brokenGroup, source, 0, topic7, 6, 0)
 		}},
 		{"an older offset is fetched", "m1 fetched 5 for in-0 although 6 was acknowledged before", func(b *broken) {
 			b.put(offsetOf(0, 7, 5), offsetOf(0, 7, 6))
-			b.ackedOffset(brokenGroup, source, 0, topic7, 6)
+			b.ackedOffset(brokenGroup, source, 0, topic7, 6, 0)
 			b.fetched(brokenGroup, "m1", source, 0, topic7, b.floor(brokenGroup, source, 0, topic7), 5, b.arrival(brokenGroup, source, 0, topic7))
 		}},
 		{"none is fetched", "m1 fetched -1 for in-0 although 6 was acknowledged before", func(b *broken) {
 			b.put(offsetOf(0, 7, 6))
-			b.ackedOffset(brokenGroup, source, 0, topic7, 6)
+			b.ackedOffset(brokenGroup, source, 0, topic7, 6, 0)
 			b.fetched(brokenGroup, "m1", source, 0, topic7, b.floor(brokenGroup, source, 0, topic7), -1, b.arrival(brokenGroup, source, 0, topic7))
 		}},
 		{"less than what is in the log is fetched", "m1 fetched 5 for in-0, and the log had 6 when it was asked", func(b *broken) {
@@ -178,10 +178,10 @@ func TestBrokenHistoriesAreSeen(t *testing.T) {
 		}},
 		{"the newest is fetched", "", func(b *broken) {
 			b.put(offsetOf(0, 7, 6))
-			b.ackedOffset(brokenGroup, source, 0, topic7, 6)
+			b.ackedOffset(brokenGroup, source, 0, topic7, 6, 0)
 			b.fetched(brokenGroup, "m1", source, 0, topic7, b.floor(brokenGroup, source, 0, topic7), 6, b.arrival(brokenGroup, source, 0, topic7))
 		}},
-		{"an epoch that is nowhere", "m1 was told epoch 3, which the log has not", func(b *broken) { b.ackedEpoch(brokenGroup, "m1", 3) }},
+		{"an epoch that is nowhere", "m1 was told epoch 3, which the log has not", func(b *broken) { b.ackedEpoch(brokenGroup, "m1", 3, 0) }},
 		{"a task that somebody works on is taken", "m3 takes task 0_0, and m1 works on it at its epoch 2", func(b *broken) {
 			m1 := &client{w: b.w, group: brokenGroup, id: "m1", epoch: 2, alive: true, owned: tasks{task{sourced, 0}: false}}
 			m3 := &client{w: b.w, group: brokenGroup, id: "m3", epoch: 2, alive: true}

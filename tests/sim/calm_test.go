@@ -64,6 +64,11 @@ func (w *world) settle() {
 
 // unsettled says what is not yet as it should be in the end.
 func (w *world) unsettled() string {
+	for _, r := range w.replicas {
+		if r.running() == nil {
+			return fmt.Sprintf("replica %d is down", r.node)
+		}
+	}
 	for p := range w.partitions {
 		var owners []int32
 		for _, r := range w.replicas {

@@ -23,6 +23,8 @@ type checker struct {
 	// whole is the log as if it were never compacted, and removals what took committed offsets away: for the histories of clients.
 	whole   history.Log
 	removed []history.Op
+	left    []history.Op // what the log had after it lost something
+	quiet   bool         // what is applied was judged before
 }
 
 // firstEpoch is the group and assignment epoch of a group before its first records of types 17 and 20.
@@ -33,6 +35,25 @@ type checkedPartition struct {
 	next  int64
 	voids int
 	owner ownership
+	// starts are the first offsets of the last batches. The rest is about what the log lost, see lose.
+	starts  []int64
+	cutting bool
+	cut     int64         // -1: nothing was ever lost
+	epoch   int32         // of the leader since
+	lostAt  time.Duration // since the world began; 0: never
+}
+
+// startsMax is how many batches a partition may lose at a time, and more.
+const startsMax = 32
+
+// observe follows an ownership record, and says whether it counts.
+func (part *checkedPartition) observe(e eventlog.Entry, o *eventlog.Ownership) bool {
+	counts := part.fence.Observe(e, o)
+	if counts && (o.Claim < 0 || o.Released) {
+		generation, _ := part.fence.Generation()
+		part.owner = ownership{o.NodeID, generation, o.Released, time.Now()}
+	}
+	return counts
 }
 
 // checkedGroup is what the records of one group say.
@@ -77,7 +98,7 @@ func (c committed) String() string { return fmt.Sprintf("%d of topic %d", c.offs
 func newChecker(w *world) *checker {
 	c := &checker{w: w, groups: map[string]*checkedGroup{}, whole: history.Log{}}
 	for range w.partitions {
-		c.parts = append(c.parts, &checkedPartition{owner: ownership{generation: -1}})
+		c.parts = append(c.parts, &checkedPartition{cut: -1, owner: ownership{generation: -1}})
 	}
 	return c
 }
@@ -104,16 +125,31 @@ func (c *checker) Resume(p int32) eventlog.Position {
 
 // Reset implements eventlog.Follower.
 func (c *checker) Reset(p int32, why string) error {
-	c.w.violate("the checker was told that partition %d is not what it was: %s", p, why)
-	return eventlog.ErrRefused
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch part := c.parts[p]; {
+	case part.cutting:
+		return errCutting
+	case part.cut < 0:
+		c.w.violate("the checker was told that partition %d is not what it was: %s", p, why)
+		return eventlog.ErrRefused
+	}
+	return nil // rebuilt already
 }
 
 // Batch implements eventlog.Follower. What it holds are whole appends, so the state at its end is one that a reader can see.
 func (c *checker) Batch(p int32, b eventlog.Batch) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.whole[p] = append(c.whole[p], b.Entries...)
 	part := c.parts[p]
+	if part.cutting || part.cut >= 0 && b.Next > part.cut && (b.LeaderEpoch < part.epoch || len(b.Entries) > 0 && b.Entries[0].Offset != part.next) {
+		return errCutting // read before the log lost it
+	}
+	c.whole[p] = append(c.whole[p], b.Entries...)
+	if len(b.Entries) > 0 {
+		part.starts = append(part.starts, b.Entries[0].Offset)
+		part.starts = part.starts[max(0, len(part.starts)-startsMax):]
+	}
 	touched := map[string]bool{}
 	for _, e := range b.Entries {
 		r, err := eventlog.Decode(eventlog.Raw{Key: e.Key, Value: e.Value})
@@ -122,11 +158,7 @@ func (c *checker) Batch(p int32, b eventlog.Batch) error {
 			return eventlog.ErrRefused
 		}
 		if o, ok := r.Value.(*eventlog.Ownership); ok {
-			counts := part.fence.Observe(e, o)
-			if counts && (o.Claim < 0 || o.Released) {
-				generation, _ := part.fence.Generation()
-				part.owner = ownership{o.NodeID, generation, o.Released, time.Now()}
-			}
+			counts := part.observe(e, o)
 			if o.Claim < 0 || o.Released || !counts {
 				c.w.note("log %d@%d: ownership of node %d (%s), epoch %d, released %v, counts %v", p, e.Offset, o.NodeID, o.Instance, o.ProducerEpoch, o.Released, counts)
 			}
@@ -147,22 +179,39 @@ func (c *checker) Batch(p int32, b eventlog.Batch) error {
 	return nil
 }
 
+func (c *checker) note(format string, args ...any) {
+	if !c.quiet {
+		c.w.note(format, args...)
+	}
+}
+
+func (c *checker) violate(format string, args ...any) {
+	if !c.quiet {
+		c.w.violate(format, args...)
+	}
+}
+
 func (c *checker) apply(p int32, offset int64, r eventlog.Record) {
 	k := r.Key
 	g := c.group(k.Group)
 	where := func() string { return fmt.Sprintf("log %d@%d, %s", p, offset, k.Group) }
+	if c.w.losses[p].Load() > 0 && !c.quiet {
+		if v, ok := r.Value.(*eventlog.OffsetCommit); ok {
+			c.stands(k.Group, topicPartition{k.Topic, k.Partition}, committed{v.TopicID, v.Offset})
+		}
+	}
 	if k.Type != eventlog.TypeOffsetCommit {
 		if err := g.applied.Apply(r); err != nil {
-			c.w.violate("%s: Apply: %v", where(), err)
+			c.violate("%s: Apply: %v", where(), err)
 		}
 	}
 	switch v := r.Value.(type) {
 	case *eventlog.Group:
 		if g.exists && v.Epoch < g.epoch {
-			c.w.violate("%s: group epoch went back from %d to %d", where(), g.epoch, v.Epoch)
+			c.violate("%s: group epoch went back from %d to %d", where(), g.epoch, v.Epoch)
 		}
 		if g.epoch != v.Epoch {
-			c.w.note("%s: group epoch %d", where(), v.Epoch)
+			c.note("%s: group epoch %d", where(), v.Epoch)
 		}
 		if !g.exists {
 			g.since = time.Now()
@@ -171,16 +220,16 @@ func (c *checker) apply(p int32, offset int64, r eventlog.Record) {
 		g.seenStored[v.StoredDescriptionTopologyEpoch] = true
 	case *eventlog.TargetAssignment:
 		if v.AssignmentEpoch < g.assignment {
-			c.w.violate("%s: assignment epoch went back from %d to %d", where(), g.assignment, v.AssignmentEpoch)
+			c.violate("%s: assignment epoch went back from %d to %d", where(), g.assignment, v.AssignmentEpoch)
 		}
 		g.assignment = v.AssignmentEpoch
 	case *eventlog.Member:
 		g.members[k.Member], g.process[k.Member] = true, v.ProcessID
 	case *eventlog.CurrentMemberAssignment:
 		if old := g.current[k.Member]; old != nil && v.MemberEpoch < old.MemberEpoch && v.MemberEpoch > 0 {
-			c.w.violate("%s: epoch of member %s went back from %d to %d", where(), k.Member, old.MemberEpoch, v.MemberEpoch)
+			c.violate("%s: epoch of member %s went back from %d to %d", where(), k.Member, old.MemberEpoch, v.MemberEpoch)
 		}
-		c.w.note("%s: %s epoch %d state %d active %v pending %v standby %v", where(), k.Member, v.MemberEpoch, v.State, v.Active, v.ActivePendingRevocation, v.Standby)
+		c.note("%s: %s epoch %d state %d active %v pending %v standby %v", where(), k.Member, v.MemberEpoch, v.State, v.Active, v.ActivePendingRevocation, v.Standby)
 		c.released(k, v, where)
 		g.current[k.Member] = v
 		if g.seenEpochs[k.Member] == nil {
@@ -188,19 +237,19 @@ func (c *checker) apply(p int32, offset int64, r eventlog.Record) {
 		}
 		g.seenEpochs[k.Member][v.MemberEpoch] = true
 	case *eventlog.GroupConfig:
-		c.w.note("%s: configured as %v", where(), v.Configs)
+		c.note("%s: configured as %v", where(), v.Configs)
 		g.config = v.Configs
 		g.seenConfigs[fmt.Sprint(v.Configs)] = v.Configs
 	case *eventlog.OffsetCommit:
 		tp, next := topicPartition{k.Topic, k.Partition}, committed{v.TopicID, v.Offset}
 		if old, ok := g.offsets[tp]; ok && old.topic == next.topic && next.offset < old.offset {
-			c.w.violate("%s: committed offset of %v went back from %v to %v: a replaced owner committed", where(), tp, old, next)
+			c.violate("%s: committed offset of %v went back from %v to %v: a replaced owner committed", where(), tp, old, next)
 		}
 		if old, ok := g.offsets[tp]; ok && old.topic != next.topic {
 			c.removes(k, old)
 			g.offsetRemovals[tp]++
 		}
-		c.w.note("%s: offset of %v is %v", where(), tp, next)
+		c.note("%s: offset of %v is %v", where(), tp, next)
 		g.offsets[tp] = next
 		if g.seenOffsets[tp] == nil {
 			g.seenOffsets[tp] = map[committed]bool{}
@@ -218,15 +267,15 @@ func (c *checker) remove(g *checkedGroup, k eventlog.Key, where func() string) {
 	switch k.Type {
 	case eventlog.TypeGroup:
 		if len(g.members) > 0 {
-			c.w.violate("%s: removed with members %v", where(), sortedKeys(g.members))
+			c.violate("%s: removed with members %v", where(), sortedKeys(g.members))
 		}
-		c.w.note("%s: group removed", where())
+		c.note("%s: group removed", where())
 		g.removals++
 		g.exists, g.epoch, g.since = false, firstEpoch, time.Now()
 	case eventlog.TypeTargetAssignment:
 		g.assignment = firstEpoch
 	case eventlog.TypeMember:
-		c.w.note("%s: %s removed", where(), k.Member)
+		c.note("%s: %s removed", where(), k.Member)
 		delete(g.members, k.Member)
 		delete(g.process, k.Member)
 	case eventlog.TypeCurrentMemberAssignment:
@@ -235,7 +284,7 @@ func (c *checker) remove(g *checkedGroup, k eventlog.Key, where func() string) {
 		g.config = nil
 	case eventlog.TypeOffsetCommit:
 		tp := topicPartition{k.Topic, k.Partition}
-		c.w.note("%s: offset of %v removed", where(), tp)
+		c.note("%s: offset of %v removed", where(), tp)
 		if old, ok := g.offsets[tp]; ok {
 			c.removes(k, old)
 		}
@@ -248,14 +297,14 @@ func (c *checker) remove(g *checkedGroup, k eventlog.Key, where func() string) {
 // released: a member that is not removed gives an active task up only by saying so. So what the log takes away from it the client
 // behind it does not work on any more.
 func (c *checker) released(k eventlog.Key, v *eventlog.CurrentMemberAssignment, where func() string) {
-	if v.MemberEpoch <= 0 { // joins, or has left for a while
+	if c.quiet || v.MemberEpoch <= 0 { // joins, or has left for a while
 		return
 	}
 	held := recorded(v.Active, v.ActivePendingRevocation)
 	active, epoch := c.w.worksOn(k.Group, k.Member)
 	for _, x := range active {
 		if epoch > 0 && !held[x] {
-			c.w.violate("%s: task %v is taken from %s, which works on it", where(), x, k.Member)
+			c.violate("%s: task %v is taken from %s, which works on it", where(), x, k.Member)
 		}
 	}
 }
@@ -299,11 +348,11 @@ func (c *checker) check(name string, next int64) {
 
 // The rest is what clients ask and tell.
 
-// ackedEpoch: a heartbeat of the member was answered with the epoch.
-func (c *checker) ackedEpoch(group, member string, epoch int32) {
+// ackedEpoch: a heartbeat of the member was answered with the epoch. loss is what the partition had lost when it was sent.
+func (c *checker) ackedEpoch(group, member string, epoch, loss int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.w.options.silent {
+	if c.w.options.silent || loss != c.w.loss(group) {
 		return
 	}
 	if !c.group(group).seenEpochs[member][epoch] {
@@ -320,19 +369,22 @@ func (c *checker) stored(group string) (exists bool, epoch int32) {
 }
 
 // ackedDescription: a push was answered with success.
-func (c *checker) ackedDescription(group string, epoch int32) {
+func (c *checker) ackedDescription(group string, epoch, loss int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.group(group).seenStored[epoch] {
+	if loss == c.w.loss(group) && !c.group(group).seenStored[epoch] {
 		c.w.violate("%s: the push of its description at topology epoch %d was acknowledged, and the log has it not", group, epoch)
 	}
 }
 
 // ackedConfig: these changes were answered with success. A change that makes no difference writes nothing; one that was sent on twice has
 // been made twice.
-func (c *checker) ackedConfig(group string, changes []groupconfig.Change) {
+func (c *checker) ackedConfig(group string, changes []groupconfig.Change, loss int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if loss != c.w.loss(group) {
+		return
+	}
 	for _, was := range c.group(group).seenConfigs {
 		made := true
 		for _, x := range changes {
@@ -354,11 +406,11 @@ func (c *checker) effective(group string) streams.Config {
 	return cfg
 }
 
-// ackedOffset: the commit was answered with success.
-func (c *checker) ackedOffset(group, topic string, p int32, id [16]byte, offset int64) {
+// ackedOffset: the commit was answered with success. loss is what the partition had lost when it was sent.
+func (c *checker) ackedOffset(group, topic string, p int32, id [16]byte, offset int64, loss int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.w.options.silent {
+	if c.w.options.silent || loss != c.w.loss(group) {
 		return
 	}
 	g := c.group(group)

@@ -78,12 +78,13 @@ type client struct {
 	astray      view     // at the first of them
 	// answeredBy took the last heartbeat, nil before.
 	answeredBy atomic.Pointer[replica]
-	before     int32 // the epoch before the one it is at
-	assigned   tasks // what the coordinator said last
-	reported   tasks // what the coordinator was told last
-	full       bool  // tell everything again
-	seen       int32 // endpoint epoch
-	attempts   int   // failed ones in a row
+	lossTold   atomic.Int32 // what the log had lost then
+	before     int32        // the epoch before the one it is at
+	assigned   tasks        // what the coordinator said last
+	reported   tasks        // what the coordinator was told last
+	full       bool         // tell everything again
+	seen       int32        // endpoint epoch
+	attempts   int          // failed ones in a row
 	beatAt     time.Time
 	commitAt   time.Time
 	pushAt     time.Time // no description before
@@ -254,25 +255,27 @@ func (c *client) heartbeat() {
 		req.TaskOffsets = c.restored()
 	}
 	known, member := c.w.checker.memberEpoch(c.group, c.id)
+	loss := c.w.loss(c.group)
 	asked := c.w.recorder.Begin(history.Op{Kind: history.Heartbeat, Client: fmt.Sprint(c.number), Group: c.group, Member: c.id, Sent: req.MemberEpoch})
 	resp, err := c.send(req)
 	if err != nil {
 		failed(asked, err)
-		c.heartbeatFailed(req, err)
+		c.heartbeatFailed(req, err, loss)
 		return
 	}
 	by := c.by
 	c.answeredBy.Store(by)
+	c.lossTold.Store(loss)
 	asked.Done(func(o *history.Op) { o.Node, o.Epoch = by.node, resp.MemberEpoch })
 	c.attempts, c.redirects, c.full = 0, 0, false
 	if !joining && resp.MemberEpoch < c.epoch {
 		c.w.violate("%s: epoch of %s went back from %d to %d", c.group, c.id, c.epoch, resp.MemberEpoch)
 	}
-	if !joining && (!member || resp.MemberEpoch < known) && by.deposed.Load() == 0 {
+	if !joining && (!member || resp.MemberEpoch < known) && by.deposed.Load() == 0 && c.w.loss(c.group) == 0 {
 		c.w.violate("%s: a heartbeat of %s was answered with epoch %d although the log said before that it is at %d (member: %v): a replaced owner answered",
 			c.group, c.id, resp.MemberEpoch, known, member)
 	}
-	c.w.checker.ackedEpoch(c.group, c.id, resp.MemberEpoch)
+	c.w.checker.ackedEpoch(c.group, c.id, resp.MemberEpoch, loss)
 	if resp.MemberEpoch != c.epoch {
 		c.before = c.epoch
 	}
@@ -293,7 +296,7 @@ func (c *client) heartbeat() {
 	c.push(resp.TopologyDescriptionRequired)
 }
 
-func (c *client) heartbeatFailed(req *kmsg.StreamsGroupHeartbeatRequest, err error) {
+func (c *client) heartbeatFailed(req *kmsg.StreamsGroupHeartbeatRequest, err error, loss int32) {
 	var refusal *streams.Error
 	c.full = true
 	if !errors.As(err, &refusal) {
@@ -305,7 +308,7 @@ func (c *client) heartbeatFailed(req *kmsg.StreamsGroupHeartbeatRequest, err err
 		c.die() // a topic was made again with fewer partitions: the application ends, as it does with Kafka
 		return
 	}
-	if epoch, member := c.w.checker.memberEpoch(c.group, c.id); member && epoch == c.epoch && c.epoch > 0 && !c.w.options.silent {
+	if epoch, member := c.w.checker.memberEpoch(c.group, c.id); member && epoch == c.epoch && c.epoch > 0 && !c.w.options.silent && loss == c.w.loss(c.group) {
 		c.w.violate("%s: %s at epoch %d, which the log says it is at, was refused: %v", c.group, c.id, epoch, err)
 	}
 	switch {

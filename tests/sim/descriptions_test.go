@@ -189,7 +189,7 @@ func (c *client) push(asked bool) {
 		s.Nodes = append(s.Nodes, node)
 		req.TopologyDescription.Subtopologies = append(req.TopologyDescription.Subtopologies, s)
 	}
-	id, code := c.id, int16(0)
+	id, code, loss := c.id, int16(0), c.w.loss(c.group)
 	resp, err := c.ask(req)
 	if err == nil {
 		code = resp.(*kmsg.StreamsGroupTopologyDescriptionUpdateResponse).ErrorCode
@@ -199,7 +199,7 @@ func (c *client) push(asked bool) {
 	switch {
 	case err != nil:
 	case code == 0:
-		c.w.checker.ackedDescription(c.group, topologyEpoch)
+		c.w.checker.ackedDescription(c.group, topologyEpoch, loss)
 	case slices.Contains([]int16{failed, codeLoading, codeUnavailable, codeNotCoordinator, codeTimedOut, codeUnknownMember, codeGroupNotFound}, code):
 	default:
 		c.w.violate("%s: the push of %s was refused with %d", c.group, id, code)
@@ -213,6 +213,7 @@ func (w *world) undescribed() string {
 		exists, stored := w.checker.stored(group)
 		epoch, kept := w.catalogue.has(group)
 		switch {
+		case w.loss(group) > 0: // a mark may be lost that a call of the catalogue was preceded by
 		case kept && !exists:
 			return fmt.Sprintf("the description of %s (topology epoch %d) outlives its group", group, epoch)
 		case kept && stored == eventlog.EpochNone:

@@ -23,6 +23,8 @@ const (
 	deposed   = "heartbeats confirmed by a coordinator that was replaced"
 	blinded   = "heartbeats confirmed by a coordinator that was replaced, and nothing read"
 	behind    = "replica reads nothing"
+	cutOff    = "log cut off"
+	replaced  = "log deleted, made again"
 	forgotten = "producer id forgotten by the cluster"
 )
 
@@ -81,6 +83,8 @@ var allFaults = []fault{
 		time.AfterFunc(time.Duration(rng.Int64N(int64(2*time.Second))), func() { w.log.MoveLeader(p) })
 		return func() { release(p) }
 	}},
+	{cutOff, 3, func(w *world, rng *rand.Rand) func() { w.cutOff(rng); return nil }},
+	{replaced, 1, func(w *world, _ *rand.Rand) func() { w.replaceTopic(); return nil }},
 	{"compaction", 5, func(w *world, rng *rand.Rand) func() { w.compact(rng); return nil }},
 
 	{"partition moved", 8, func(w *world, rng *rand.Rand) func() {
@@ -300,7 +304,7 @@ func (w *world) faults(ctx context.Context) {
 	faults, total := slices.Clone(allFaults), 0
 	for i := range faults {
 		lie := faults[i].name == deposed || faults[i].name == blinded
-		if lie && !w.lies || w.lies && faults[i].name == forgotten {
+		if lie && !w.lies || w.lies && faults[i].name == forgotten || !w.loses && (faults[i].name == cutOff || faults[i].name == replaced) {
 			faults[i].weight = 0
 		}
 		total += faults[i].weight

@@ -18,14 +18,14 @@ import (
 // register is a request about one committed offset. Offsets in a topic that was made again are another register.
 func (c *client) register(kind history.Kind, topic string, p int32, id [16]byte) history.Op {
 	return history.Op{
-		Kind: kind, Client: fmt.Sprint(c.number), Node: history.NodeUnknown, Group: c.group, Topic: registerName(topic, id), Partition: p, Member: c.id, Offset: history.None,
+		Kind: kind, Client: fmt.Sprint(c.number), Node: history.NodeUnknown, Group: c.group, Topic: c.w.registerName(c.group, topic, id), Partition: p, Member: c.id, Offset: history.None,
 	}
 }
 
 const registerSeparator = "#" // not allowed in names of topics
 
-func registerName(topic string, id [16]byte) string {
-	return fmt.Sprint(topic, registerSeparator, id[15])
+func (w *world) registerName(group, topic string, id [16]byte) string {
+	return fmt.Sprint(topic, registerSeparator, id[15], ".", w.loss(group)) // what was lost begins anew
 }
 
 // failed records that a request was not answered with success. A refusal by the group changed nothing; everything else may have.
@@ -41,26 +41,31 @@ func failed(r *history.Request, err error) {
 // removes records that the log lost a committed offset: by a tombstone, or by an offset of another topic of the name. It is so from this very
 // moment on, for the checker reads the log as it grows. c.mu is held.
 func (c *checker) removes(k eventlog.Key, old committed) {
+	if c.quiet {
+		return
+	}
 	at := time.Since(c.w.start)
 	c.removed = append(c.removed, history.Op{
-		Kind: history.Remove, Client: "log", Node: history.NodeUnknown, Group: k.Group, Topic: registerName(k.Topic, old.topic), Partition: k.Partition, Offset: history.None,
+		Kind: history.Remove, Client: "log", Node: history.NodeUnknown, Group: k.Group, Topic: c.w.registerName(k.Group, k.Topic, old.topic), Partition: k.Partition, Offset: history.None,
 		Begin: at - time.Nanosecond, End: at + time.Nanosecond, Outcome: history.Done,
 	})
 }
 
-// misled says that the client's last heartbeat was answered by a replica whose lease was worth nothing: it may work on tasks that the group has
+// misled says that the client's last heartbeat was answered by a replica whose lease was worth nothing, or that the log has lost something since: it may work on tasks that the group has
 // given to others after its session was over.
 func (c *client) misled() bool {
 	r := c.answeredBy.Load()
-	return r != nil && r.deposed.Load() > 0
+	return r != nil && r.deposed.Load() > 0 || c.lossTold.Load() != c.w.loss(c.group)
 }
 
 // judge is called outside of virtual time, which would not pass while an order is searched for.
 func (w *world) judge() string {
 	h := w.recorder.History()
-	h.Ops = append(h.Ops, w.checker.removed...)
+	all := h.Ops
+	h.Ops = slices.Concat(w.binding(all), w.checker.removed, w.checker.left)
 	slices.SortStableFunc(h.Ops, func(a, b history.Op) int { return int(a.Begin - b.Begin) })
 	bad := h.Check(history.Options{Stale: w.staleMax()})
+	h.Ops = w.inLog(all)
 	// In the log a topic has its name alone.
 	for i := range h.Ops {
 		h.Ops[i].Topic, _, _ = strings.Cut(h.Ops[i].Topic, registerSeparator)

@@ -142,7 +142,7 @@ func (c *client) commit(of tasks, epoch int32) {
 			requests = append(requests, c.w.recorder.Begin(op))
 		}
 	}
-	before := c.w.view(c.group)
+	before, loss := c.w.view(c.group), c.w.loss(c.group)
 	answer, err := c.ask(req)
 	if err == nil {
 		err = refusedCommit(answer.(*kmsg.OffsetCommitResponse))
@@ -162,7 +162,7 @@ func (c *client) commit(of tasks, epoch int32) {
 				failed(requests[0], err)
 			} else {
 				requests[0].Done(func(o *history.Op) { o.Node = by })
-				c.w.checker.ackedOffset(c.group, topics[i].Topic, p.Partition, topics[i].TopicID, topics[i].Partitions[j].Offset)
+				c.w.checker.ackedOffset(c.group, topics[i].Topic, p.Partition, topics[i].TopicID, topics[i].Partitions[j].Offset, loss)
 			}
 			requests = requests[1:]
 		}

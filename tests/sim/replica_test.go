@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -25,6 +26,9 @@ type replica struct {
 	w    *world
 	node int32
 	rng  *rand.Rand // of whoever starts and stops it
+
+	// turn is held by whoever starts or stops it; a channel, since in a bubble nobody may wait for a mutex while time is to pass.
+	turn chan struct{}
 
 	mu        sync.Mutex
 	fs        *vfs.MemFS
@@ -95,6 +99,8 @@ func (r *replica) setClientCut(cut bool) {
 
 // start begins a life.
 func (r *replica) start() {
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
 	if r.running() != nil {
 		return
 	}
@@ -152,7 +158,11 @@ func (r *replica) start() {
 		}
 	}
 	p.ended.Go(func() {
-		if err := p.log.Follow(ctx, store); ctx.Err() == nil {
+		switch err := p.log.Follow(ctx, store); {
+		case ctx.Err() != nil:
+		case errors.Is(err, eventlog.ErrTopicGone):
+			r.gone(p, err)
+		default:
 			w.violate("replica %d: following the log ended: %v", r.node, err)
 		}
 	})
@@ -172,6 +182,8 @@ func (r *replica) start() {
 // crash ends the life without a word to anybody. The disk loses a part of what was not synced, or everything; or it
 // comes back with an older state.
 func (r *replica) crash() {
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
 	p := r.running()
 	if p == nil {
 		return
@@ -203,6 +215,8 @@ func (r *replica) crash() {
 
 // shutdown is a planned stop.
 func (r *replica) shutdown() {
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
 	p := r.running()
 	if p == nil {
 		return

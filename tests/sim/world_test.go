@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -40,14 +42,18 @@ type plan struct {
 	// lies: coordinators of the ownership group that were replaced confirm heartbeats. Otherwise the cluster forgets producer ids. Not both in one
 	// world: together they leave nothing by which a replaced owner could know (D4).
 	lies bool
+	// loses: the log loses acknowledged records.
+	loses bool
 }
 
 func drawPlan(rng *rand.Rand) plan {
-	return plan{
+	p := plan{
 		replicas: 1 + rng.IntN(3), partitions: 1 + rng.Int32N(4), groups: 1 + rng.IntN(4), tasks: 1 + rng.Int32N(6), sideTasks: 1 + rng.Int32N(3),
 		clients: rng.IntN(5), chaos: time.Duration(60+rng.IntN(300)) * time.Second,
 		deleteRetention: []time.Duration{3 * time.Minute, 24 * time.Hour}[rng.IntN(2)], lies: rng.IntN(2) == 0,
 	}
+	p.loses = !p.lies && rng.IntN(2) == 0
+	return p
 }
 
 // world is one simulated world.
@@ -68,12 +74,14 @@ type world struct {
 	replicas  []*replica
 	checker   *checker
 	recorder  *history.Recorder
+	losses    []atomic.Int32 // by partition: how often it lost something
 	unfollow  func()
 
-	ctx     context.Context // ends with the run or the first violation
-	cancel  context.CancelFunc
-	active  sync.WaitGroup // clients and the cleanup
-	serving sync.WaitGroup // brokers
+	ctx        context.Context // ends with the run or the first violation
+	cancel     context.CancelFunc
+	active     sync.WaitGroup // clients and the cleanup
+	serving    sync.WaitGroup // brokers
+	restarting sync.WaitGroup // replicas that ended by themselves
 
 	mu        sync.Mutex
 	calm      bool
@@ -102,18 +110,19 @@ func newWorld(seed uint64, o options) *world {
 		w.plan.chaos = o.chaos
 	}
 	if o.sole != "" {
-		w.plan.lies = o.sole == deposed || o.sole == blinded
+		w.plan.lies, w.plan.loses = o.sole == deposed || o.sole == blinded, false
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	// One entry a read, so that what a reader gets at once does not depend on a race.
 	w.log = eventlog.NewFake(eventlog.FakeOptions{Partitions: w.partitions, EntriesPerRead: 1, IdleInterval: idleInterval})
 	w.ownership = shard.NewFakeGroup(shard.FakeGroupOptions{Partitions: w.partitions})
+	w.losses = make([]atomic.Int32, w.partitions)
 	w.checker = newChecker(w)
 	w.recorder = history.NewRecorder(func() time.Duration { return time.Since(w.start) })
 	for n := range w.plan.replicas {
 		percent := 100 - driftMost + w.rng(fmt.Sprintf("boot clock %d", n+1)).Int64N(2*driftMost+1)
 		w.replicas = append(w.replicas, &replica{
-			w: w, boot: &bootClock{start: w.start, percent: percent}, node: int32(n + 1), rng: w.rng(fmt.Sprintf("replica %d", n+1)), fs: vfs.NewCrashableMem(),
+			w: w, turn: make(chan struct{}, 1), boot: &bootClock{start: w.start, percent: percent}, node: int32(n + 1), rng: w.rng(fmt.Sprintf("replica %d", n+1)), fs: vfs.NewCrashableMem(),
 		})
 	}
 	w.note("seed %d: %+v", seed, w.plan)
@@ -269,7 +278,10 @@ func (w *world) follow() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
-	ended.Go(func() { _ = w.log.Follow(ctx, w.checker) })
+	ended.Go(func() {
+		for errors.Is(w.log.Follow(ctx, w.checker), eventlog.ErrTopicGone) { // and is there again
+		}
+	})
 	w.unfollow = func() { cancel(); ended.Wait() }
 }
 
@@ -277,6 +289,7 @@ func (w *world) follow() {
 func (w *world) stop() {
 	w.cancel()
 	w.active.Wait()
+	w.restarting.Wait()
 	for _, r := range w.replicas {
 		r.shutdown()
 	}
