@@ -8,6 +8,7 @@ import (
 // fakeFaults are the faults in force for one partition.
 type fakeFaults struct {
 	holdAppends, holdAcks, holdClaims, holdTail bool
+	forgetful                                   bool
 	unfenced                                    bool
 
 	appends     []fakeFault // for the next appends, in order
@@ -280,7 +281,7 @@ func (f *Fake) Truncate(p int32, offset int64) (epoch int32) {
 		}
 		part.faults.late = nil
 		for _, w := range slices.Clone(part.writers) {
-			if w.last >= offset {
+			if w.last >= offset && !part.faults.forgetful {
 				w.lost = true
 			}
 			if w.under != nil && w.under.offset >= offset {
@@ -291,6 +292,13 @@ func (f *Fake) Truncate(p int32, offset int64) (epoch int32) {
 		epoch = part.epoch
 	})
 	return epoch
+}
+
+// Forget makes leaders let a writer go on that lost a batch with Truncate, as no Kafka broker does: what its refusal prevents can then be seen.
+func (f *Fake) Forget() {
+	for p := range f.options.Partitions {
+		f.at(p, func(part *fakePartition) { part.faults.forgetful = true })
+	}
 }
 
 // Replace deletes the topic and makes it again: empty, with another id. What is under way ends, and every Follow with ErrTopicGone; whoever opens

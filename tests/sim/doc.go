@@ -16,7 +16,8 @@
 // of an empty group, no acknowledged commit lost or gone back, no answer by an owner that has been replaced, everybody at its target in
 // the end, no topology description that outlives its group, and memory, disks and the replayed log the same. When all is over package history judges what the clients were told.
 // Half of the worlds have coordinators of the ownership group that were replaced and still confirm heartbeats: there answers without a write may be
-// old, and nothing else may. In the other half the cluster forgets producer ids. That these checks can fail is shown, too: broken_test.go, sabotage_test.go. Seeds
+// old, and nothing else may. In the other half the cluster forgets producer ids, and in half of those the log loses acknowledged records: what
+// clients were told before does not bind then, and everything else does. That these checks can fail is shown, too: broken_test.go, sabotage_test.go. Seeds
 // that once failed are kept in testdata/seeds.txt and run first, always.
 //
 // File map:
@@ -25,6 +26,7 @@
 //	world_test.go    the world: what a seed draws, virtual time, history, violations
 //	cluster_test.go  its topics, settings of groups, wall clocks
 //	replica_test.go  one replica: start, crash, shutdown, and what is left on its disk; pause_test.go stops it anywhere
+//	unclean_test.go  a log that loses acknowledged records
 //	machine_test.go  its boot clock and its disk
 //	front_test.go    what clients reach of it: coordinator and gateway; other replicas
 //	link_test.go     the network between a replica and the log

@@ -58,6 +58,7 @@ type process struct {
 	gate   *gate
 	log    *linkedLog
 	store  *projection.Store
+	held   shard.Store // as the shards see it
 	topics *coordinator.Topics
 	// service and gateway are what clients reach; sockets are its listeners and connections.
 	service *coordinator.Coordinator
@@ -132,9 +133,10 @@ func (r *replica) start() {
 	p.member.SetClock(r.boot)
 	p.log = &linkedLog{Fake: w.log, l: p.link, gate: p.gate}
 	membership := frozenMembership{Membership: p.member, gate: p.gate}
+	p.held = store
 	w.sabotage(r, p, &membership)
 	p.host = shard.New(shard.Config{
-		Log: p.log, Store: store, Membership: membership,
+		Log: p.log, Store: p.held, Membership: membership,
 		Self: eventlog.Ownership{
 			Format: eventlog.OwnershipFormat, NodeID: r.node, Address: replicaAddress(r.node),
 			Instance: fmt.Sprintf("%d.%d", r.node, r.life),

@@ -110,7 +110,7 @@ func newWorld(seed uint64, o options) *world {
 		w.plan.chaos = o.chaos
 	}
 	if o.sole != "" {
-		w.plan.lies, w.plan.loses = o.sole == deposed || o.sole == blinded, false
+		w.plan.lies, w.plan.loses = o.sole == deposed || o.sole == blinded, o.sole == cutOff
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	// One entry a read, so that what a reader gets at once does not depend on a race.
