@@ -38,6 +38,7 @@ const (
 	codeGroupNotFound      = 69
 	codeUnknownTopicID     = 100
 	codeFencedEpoch        = 110
+	codeFencedInstance     = 82
 	codeUnreleasedInstance = 111
 	codeStaleMemberEpoch   = 113
 )
@@ -319,6 +320,9 @@ func (c *client) heartbeatFailed(req *kmsg.StreamsGroupHeartbeatRequest, err err
 		c.rebirth()
 	case refusal.Code == codeUnreleasedInstance && c.epoch == 0 && c.instance != nil:
 		// The life before ended without a word, or its goodbye or the answer to this join was lost: fatal, until its session is over.
+		c.die()
+	case refusal.Code == codeFencedInstance && c.instance != nil && c.births > 1:
+		// A join of the life before, which waited in a replica that was stopped, came after that of this one: fatal as well.
 		c.die()
 	default:
 		c.w.violate("%s: heartbeat of %s at epoch %d: %v", c.group, c.id, c.epoch, err)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -218,10 +219,15 @@ func (s *socket) Read(p []byte) (int, error) {
 			return 0, net.ErrClosed
 		}
 		if len(s.in) > 0 {
+			s.mu.Unlock()
+			s.of.gate.pass() // a process that is stopped has read nothing yet
+			s.mu.Lock()
 			n := copy(p, s.in)
 			s.in = s.in[n:]
 			s.mu.Unlock()
-			s.of.gate.pass()
+			if n == 0 {
+				continue // reset meanwhile
+			}
 			return n, nil
 		}
 		ended, until, changed := s.ended, s.until, s.changed
@@ -332,6 +338,18 @@ func (s *socket) shut(silently bool) {
 	if !was && !silently {
 		s.send(nil)
 	}
+}
+
+// abort closes this end, and what the other one has not read yet it never will (a reset).
+func (s *socket) abort() {
+	s.sending.Lock()
+	s.queue = slices.DeleteFunc(s.queue, func(p packet) bool { return p.bytes != nil })
+	s.sending.Unlock()
+	s.shut(false)
+	s.of.remove(s)
+	s.peer.mu.Lock()
+	defer s.peer.mu.Unlock()
+	s.peer.in = nil
 }
 
 // Close implements net.Conn.

@@ -111,9 +111,10 @@ func (s *seeker) connect(ctx context.Context, key int32, address string) (*conne
 	return c, nil
 }
 
+// drop gives a connection up: what was asked over it is being worked on by now, or never will be.
 func (s *seeker) drop(key int32) {
 	if c := s.conns[key]; c != nil {
-		c.Close()
+		c.socket.abort()
 		delete(s.conns, key)
 	}
 }
