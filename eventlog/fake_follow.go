@@ -118,14 +118,14 @@ func (r *fakeReader) next() (b Batch, reset string, changed chan struct{}, err e
 	case r.topics != f.topics:
 		return b, "", nil, fmt.Errorf("%w: log topic %s was deleted and made again", ErrTopicGone, f.id.Topic)
 	}
+	if part.faults.holdTail {
+		return b, "", f.changed, nil
+	}
 	if r.restarts != part.faults.restarts {
 		if why := part.check(r.pos); why != "" {
 			return b, why, nil, nil
 		}
 		r.restarts = part.faults.restarts
-	}
-	if part.faults.holdTail {
-		return b, "", f.changed, nil
 	}
 	b = Batch{Next: r.pos.Offset, LeaderEpoch: r.pos.LeaderEpoch, HighWatermark: part.end, LogStart: part.logStart}
 	for _, fb := range part.batches {

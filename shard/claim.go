@@ -148,12 +148,18 @@ func (s *Shard) writeClaim(ctx context.Context) (eventlog.Writer, error) {
 	return w, nil
 }
 
-// overtaken: somebody else claimed after us, or our claim is void for every reader because its producer id had been replaced already.
+// overtaken: somebody else claimed after us, or our claim is void for every reader because its producer id had been replaced already. Or the claim
+// stands in a part of the log that the projection has read otherwise: it was cut off, or the topic made again, and the tail does not know it yet.
+// What the projection holds is then of a log that is no more.
 func (s *Shard) overtaken(w eventlog.Writer) error {
-	self := s.host.cfg.Self
+	self, generation := s.host.cfg.Self, w.Claim().Generation
 	o, ok := s.host.cfg.Store.Owner(s.partition)
 	if ok && o.Instance == self.Instance && o.NodeID == self.NodeID {
-		return nil
+		if o.Generation == generation {
+			return nil
+		}
+		return fmt.Errorf("%w: the claim stands at offset %d, and the projection has read one of this process at %d: it is void, or the log was cut off or made again, which the tail has still to notice",
+			ErrLoading, generation, o.Generation)
 	}
 	return fmt.Errorf("%w: the log names node %d as owner after the claim at offset %d", eventlog.ErrFenced, o.NodeID, w.Claim().Generation)
 }

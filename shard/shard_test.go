@@ -446,6 +446,49 @@ func TestAStringThatNoRecordCanHoldIsRefused(t *testing.T) {
 }
 
 // A record that the projection can't read, written while the shard serves: it stops, says so, and serves again when the record is gone.
+// A claim stands where the log ends. Where that is below what the projection has read the log was cut off, and what the projection holds is of one
+// that is no more, whatever it says of its position: nothing is served from it before the tail has noticed.
+func TestAClaimBelowWhatWasReadWaitsForTheTail(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		epoch := r.join(t, "g", "m").MemberEpoch
+		if err := r.commit("g", "m", epoch, 3); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		end := int64(len(log.Entries(0)))
+		for offset := range int64(10) {
+			if err := r.commit("g", "m", epoch, 4+offset); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		log.HoldTail(0)
+		log.Truncate(0, end)
+		if err := r.commit("g", "m", epoch, 20); err == nil {
+			t.Fatal("a commit of a writer that lost batches was acknowledged")
+		}
+		time.Sleep(10 * time.Second)
+		if r.OwnedCount() != 0 {
+			t.Error("a shard is served from records that the log has no more")
+		}
+		if got, err := r.fetched("g"); err == nil {
+			t.Errorf("fetched %d before the tail noticed that the log was cut off", got)
+		}
+		for _, e := range log.Entries(0)[end:] {
+			if k, _ := eventlog.Decode(eventlog.Raw{Key: e.Key, Value: e.Value}); k.Key.Type != eventlog.TypeOwnership {
+				t.Errorf("at %d there is a record of type %v", e.Offset, k.Key.Type)
+			}
+		}
+		log.ReleaseTail(0)
+		time.Sleep(10 * time.Second)
+		r.awaitServing(t)
+		if got, err := r.fetched("g"); err != nil || got != 3 {
+			t.Errorf("fetched %d %v, want 3", got, err)
+		}
+	})
+}
+
 func TestUnreadableRecordStopsAServingShard(t *testing.T) {
 	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
 		r := serving(t, log, start)
