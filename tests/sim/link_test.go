@@ -148,6 +148,7 @@ type linkedLog struct {
 	drop  func(eventlog.Entry) bool // sabotage: what a reader does not get
 	lie   func() bool               // sabotage: whether the next append is acknowledged and not made
 	hasty bool                      // sabotage: a read barrier is acknowledged and not made
+	lag   time.Duration             // sabotage: by how much longer each batch takes
 
 	mu      sync.Mutex
 	writers []*linkedWriter
@@ -219,7 +220,7 @@ func (g *linkedLog) End(ctx context.Context, p int32) (int64, error) {
 
 // Follow implements eventlog.Log.
 func (g *linkedLog) Follow(ctx context.Context, f eventlog.Follower) error {
-	return g.Fake.Follow(ctx, linkedFollower{f, g.l, g.gate, ctx, g.drop})
+	return g.Fake.Follow(ctx, linkedFollower{f, g.l, g.gate, ctx, g.drop, g.lag})
 }
 
 type linkedFollower struct {
@@ -228,11 +229,12 @@ type linkedFollower struct {
 	gate *gate
 	ctx  context.Context
 	drop func(eventlog.Entry) bool // sabotage; nil: everything arrives
+	lag  time.Duration             // sabotage
 }
 
 // Batch brings b when the link lets it.
 func (f linkedFollower) Batch(p int32, b eventlog.Batch) error {
-	pause(f.l.delay(fmt.Sprint("batch ", p)))
+	pause(f.lag + f.l.delay(fmt.Sprint("batch ", p)))
 	if err := f.l.wait(f.ctx); err != nil {
 		return err
 	}
@@ -244,6 +246,18 @@ func (f linkedFollower) Batch(p int32, b eventlog.Batch) error {
 		b.Entries = slices.DeleteFunc(slices.Clone(b.Entries), f.drop)
 	}
 	return f.Follower.Batch(p, b)
+}
+
+// Reset comes the same way: a tail that stands still does not hear that its log was cut off.
+func (f linkedFollower) Reset(p int32, why string) error {
+	if err := f.l.wait(f.ctx); err != nil {
+		return err
+	}
+	if err := f.l.await(f.ctx, func() chan struct{} { return f.l.tail }); err != nil {
+		return err
+	}
+	f.gate.pass()
+	return f.Follower.Reset(p, why)
 }
 
 // linkedWriter is a writer at the near end of a link.
