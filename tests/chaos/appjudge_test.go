@@ -129,6 +129,9 @@ var logLine = regexp.MustCompile(`(?m)^\[[^\]]+\] ([A-Z]+) (.*) \(([\w.$]+)\)$`)
 // allowed are the errors that Kafka's client may log, and exceptions that may end one of its threads, with the reason. None is ours.
 var allowed = []struct{ text, why string }{}
 
+// unexpected are errors that a coordinator of Kafka does not answer to its own client, and at which that client may go on all the same, with a warning.
+var unexpected = []string{"UNKNOWN_SERVER_ERROR", "UnknownServerException", "INVALID_REQUEST", "InvalidRequestException", "UNSUPPORTED_VERSION", "UnsupportedVersionException"}
+
 // judgeAppLogs fails the test when an application has logged an error, or lost a thread, that nothing explains.
 func (w *world) judgeAppLogs() {
 	for _, s := range w.stages {
@@ -145,7 +148,9 @@ func (w *world) judgeAppLog(s *stage) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
 		m := logLine.FindStringSubmatch(line)
-		if (m == nil || m[1] == "WARN") && !strings.Contains(line, " UNCAUGHT ") {
+		bad := m != nil && m[1] != "WARN" || strings.Contains(line, " UNCAUGHT ") ||
+			m != nil && slices.ContainsFunc(unexpected, func(text string) bool { return strings.Contains(line, text) })
+		if !bad {
 			continue
 		}
 		if !slices.ContainsFunc(allowed, func(a struct{ text, why string }) bool { return strings.Contains(line, a.text) }) {

@@ -36,6 +36,7 @@ const calmMax = 75 * time.Second
 
 // TestChaos: see the package.
 func TestChaos(t *testing.T) {
+	t.Parallel()
 	random := uint64(time.Now().UnixNano())
 	seeds := []uint64{fixedSeed, random}
 	if *seedFlag != 0 {
@@ -49,13 +50,7 @@ func TestChaos(t *testing.T) {
 		c = cast{groups: groups, apps: 2, stages: 2, clocks: true}
 	}
 	w := newWorld(t, c)
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	for _, m := range w.members {
-		running.Go(func() { m.run(ctx) })
-	}
-	defer func() { stop(); running.Wait() }()
-	w.calm("the beginning")
+	stop := w.begin()
 	begun := w.now()
 	for _, seed := range seeds {
 		t.Logf("SEED %d (go test ./tests/chaos -v -args -seed %d -for 10m)", seed, seed)
@@ -68,10 +63,27 @@ func TestChaos(t *testing.T) {
 		}
 	}
 	stop()
-	running.Wait()
 	for _, wrong := range w.judge() {
 		t.Error(wrong)
 	}
+}
+
+// begin has members play, and onlookers when all is up. The function that it returns ends them.
+func (w *world) begin() (stop func()) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var running sync.WaitGroup
+	for _, m := range w.members {
+		running.Go(func() { m.run(ctx) })
+	}
+	stop = func() { cancel(); running.Wait() }
+	w.t.Cleanup(stop)
+	w.calm("the beginning")
+	for i := range w.keepers {
+		o := &onlooker{w: w, replica: i}
+		w.onlookers = append(w.onlookers, o)
+		running.Go(func() { o.run(ctx) })
+	}
+	return stop
 }
 
 // deck deals the faults in a shuffled order, each once before any comes again, so that a run of some length meets all of them.

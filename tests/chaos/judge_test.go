@@ -32,6 +32,12 @@ func (w *world) judge() (wrong []string) {
 	for _, v := range append(h.Check(history.Options{}), bad...) {
 		wrong = append(wrong, v.String())
 	}
+	for _, o := range w.onlookers {
+		wrong = append(wrong, o.denials()...)
+		if o.answered.Load() == 0 {
+			wrong = append(wrong, fmt.Sprintf("replica %d has not answered its onlooker once", o.replica))
+		}
+	}
 	for _, a := range w.apps {
 		bad, told := judgeApp(a.group, a.sink.Seen(), j, w.skewed)
 		wrong = append(wrong, bad...)

@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,6 +30,9 @@ var saboteurs = []saboteur{
 	{group: "group-0", how: loseOne, verdict: "is nowhere in the log"},
 	{group: "group-1", how: unfenceOne, verdict: "is void"},
 }
+
+// absent is a group that nobody has.
+const absent = "group-nobody-has"
 
 // strikes says whether it is to be done to this append: the first that has a commit of the group.
 func (s *saboteur) strikes(q *kmsg.ProduceRequest) bool {
@@ -99,14 +101,9 @@ func unfenceOne(s *saboteur, relay *kafkatest.Relay) {
 // TestChaosCanFail: one commit in thousands that is acknowledged and lost, or written where the fence does not hold, makes the verdict of a run; it
 // says which commit it was. All goes on meanwhile as if nothing had happened: members notice nothing, and the replica looks well.
 func TestChaosCanFail(t *testing.T) {
+	t.Parallel() // beside a world of its own it mostly waits
 	w := newWorld(t, cast{groups: len(saboteurs), relayed: true})
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	for _, m := range w.members {
-		running.Go(func() { m.run(ctx) })
-	}
-	defer func() { stop(); running.Wait() }()
-	w.calm("the beginning")
+	stop := w.begin()
 	for i := range saboteurs {
 		s := &saboteurs[i]
 		for _, relay := range w.relays { // whoever owns the group's shard
@@ -125,7 +122,11 @@ func TestChaosCanFail(t *testing.T) {
 		}
 	}
 	stop()
-	running.Wait()
+	// A replica that denies a group is one that is asked about a group that there is not.
+	for range 2 { // the connection may be one that a moved shard has ended
+		_ = w.onlookers[0].find(absent)
+		_ = w.onlookers[0].describe(absent)
+	}
 	verdict := w.judge()
 	for i := range saboteurs {
 		s := &saboteurs[i]
@@ -136,6 +137,10 @@ func TestChaosCanFail(t *testing.T) {
 				t.Errorf("the verdict does not say that %s, %s, %s:\n%s", s.group, commit, s.verdict, strings.Join(verdict, "\n"))
 			}
 		}
+	}
+	if !slices.ContainsFunc(verdict, func(v string) bool { return strings.Contains(v, absent+": replica 0 leads to node 1 ") }) ||
+		!slices.ContainsFunc(verdict, func(v string) bool { return strings.Contains(v, absent+": replica 0 describes it: GROUP_ID_NOT_FOUND") }) {
+		t.Errorf("the verdict does not say that replica 0 denied a group:\n%s", strings.Join(verdict, "\n"))
 	}
 	if !t.Failed() {
 		t.Logf("found, as it should be: %s", strings.Join(verdict, "\n"))

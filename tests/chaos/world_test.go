@@ -39,8 +39,10 @@ type world struct {
 	relays  [replicas]*kafkatest.Relay // nil unless the world is relayed
 	rec     *history.Recorder
 	members []*member
-	stages  []*stage
-	apps    []*application
+	// onlookers are one for each replica.
+	onlookers []*onlooker
+	stages    []*stage
+	apps      []*application
 	// disks are small file systems that hold the data directories; none where they can't be mounted.
 	disks []string
 	// full is the number of disks that are full.
