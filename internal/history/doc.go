@@ -23,5 +23,6 @@
 //	log.go       the record log as the cluster has it
 //	batch.go     the records of a batch on its way
 //	log_check.go what was acknowledged stands there, and counts
+//	log_epochs.go epochs only grow
 //	log_tasks.go an active task is one member's at a time
 package history

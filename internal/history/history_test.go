@@ -217,6 +217,13 @@ func (l *logOf) member(epoch int32) *logOf {
 	return l
 }
 
+func (l *logOf) group(epoch int32) *logOf { return l.groupBy(epoch, l.pid, l.epoch) }
+
+func (l *logOf) groupBy(epoch int32, pid int64, producerEpoch int16) *logOf {
+	l.add(eventlog.Encode(eventlog.Record{Key: eventlog.Key{Type: eventlog.TypeGroup, Group: "g"}, Value: &eventlog.Group{Epoch: epoch}}), pid, producerEpoch)
+	return l
+}
+
 // given has a member's current assignment be one active task, and tasks that it still has to give back; none of them: it is gone.
 func (l *logOf) given(member string, active []int32, revoked ...int32) *logOf {
 	l.add(eventlog.Encode(assignmentOf(member, active, revoked)), l.pid, l.epoch)
@@ -261,6 +268,10 @@ func TestCheckLogFindsWhatIsNotThere(t *testing.T) {
 		{name: "acknowledged by another node", log: new(logOf).claim(1, 9, 0).commit(5), ops: []Op{at(1, 2, by(2, commit(5)))}, want: []string{RuleAnswerer}},
 		{name: "a member's epoch", log: new(logOf).claim(1, 9, 0).member(3), ops: []Op{at(1, 2, beat("a", 0, 3))}},
 		{name: "a member's epoch that is not there", log: new(logOf).claim(1, 9, 0).member(3), ops: []Op{at(1, 2, beat("a", 0, 4))}, want: []string{RuleInLog}},
+		{name: "a member's epoch goes back in the log", log: new(logOf).claim(1, 9, 0).member(3).member(2), want: []string{RuleMemberEpoch}},
+		{name: "a member's epoch begins anew when it was removed", log: new(logOf).claim(1, 9, 0).member(3).given("a", nil).member(2)},
+		{name: "a group's epoch goes back in the log", log: new(logOf).claim(1, 9, 0).group(3).group(2), want: []string{RuleGroupEpoch}},
+		{name: "a void one does not count", log: new(logOf).claim(1, 9, 0).group(3).claim(2, 9, 1).groupBy(2, 9, 0).group(4), void: 1},
 		{name: "a task is given back, and given to another", log: new(logOf).claim(1, 9, 0).given("a", []int32{0, 1}).given("a", []int32{0}, 1).given("a", []int32{0}).given("b", []int32{1})},
 		{name: "a task is given to another when its member has gone", log: new(logOf).claim(1, 9, 0).given("a", []int32{0, 1}).given("a", nil).given("b", []int32{0, 1})},
 		{name: "a task is given to two", log: new(logOf).claim(1, 9, 0).given("a", []int32{0, 1}).given("b", []int32{1}), want: []string{RuleOneOwner}},

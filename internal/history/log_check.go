@@ -16,6 +16,7 @@ func (h History) CheckLog(l Log) (Judged, []Violation) {
 	h.checkCommitsInLog(r, j)
 	h.checkEpochsInLog(r, j)
 	checkTasksInLog(r, j)
+	checkEpochOrder(r, j)
 	return j, r.all
 }
 
