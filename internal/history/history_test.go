@@ -269,6 +269,7 @@ func TestCheckLogFindsWhatIsNotThere(t *testing.T) {
 		{name: "a member's epoch", log: new(logOf).claim(1, 9, 0).member(3), ops: []Op{at(1, 2, beat("a", 0, 3))}},
 		{name: "a member's epoch that is not there", log: new(logOf).claim(1, 9, 0).member(3), ops: []Op{at(1, 2, beat("a", 0, 4))}, want: []string{RuleInLog}},
 		{name: "a member's epoch goes back in the log", log: new(logOf).claim(1, 9, 0).member(3).member(2), want: []string{RuleMemberEpoch}},
+		{name: "a static member leaves", log: new(logOf).claim(1, 9, 0).member(3).member(-2)},
 		{name: "a member's epoch begins anew when it was removed", log: new(logOf).claim(1, 9, 0).member(3).given("a", nil).member(2)},
 		{name: "a group's epoch goes back in the log", log: new(logOf).claim(1, 9, 0).group(3).group(2), want: []string{RuleGroupEpoch}},
 		{name: "a void one does not count", log: new(logOf).claim(1, 9, 0).group(3).claim(2, 9, 1).groupBy(2, 9, 0).group(4), void: 1},

@@ -24,6 +24,10 @@ func checkEpochOrder(r *report, j Judged) {
 				}
 				continue
 			}
+			if now < 0 { // a static member that left, and will be back under another id
+				delete(last, s.Record.Key)
+				continue
+			}
 			if before, there := last[s.Record.Key]; there {
 				if was, _, _ := epochIn(before.Record.Value); now < was {
 					r.add(rule, fmt.Sprintf("%s: epoch %d is followed by %d in the log", s.Record.Key.Group, was, now), []string{before.String(), s.String()})
