@@ -3,6 +3,7 @@ package kafkatest
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,6 +63,12 @@ func StartApp(tb testing.TB, o AppOptions) *App {
 // startJVM runs StreamsApp with the Kafka Streams of a version. It is killed when the test ends.
 func startJVM(tb testing.TB, name, version string, heapMB int, dir string, args ...string) *process {
 	tb.Helper()
+	return startJVMIn(tb, nil, name, version, heapMB, dir, args...)
+}
+
+// startJVMIn is startJVM in the place of another command; nil for none.
+func startJVMIn(tb testing.TB, command []string, name, version string, heapMB int, dir string, args ...string) *process {
+	tb.Helper()
 	classes, err := compiled("src")
 	if err != nil {
 		tb.Fatalf("compile the Streams application: %v", err)
@@ -72,7 +79,7 @@ func startJVM(tb testing.TB, name, version string, heapMB int, dir string, args 
 	}
 	out := filepath.Join(dir, "app.log")
 	logTailOnFailure(tb, name, out)
-	p, err := startProcessWithInput(name, dir, out, nil, argv...)
+	p, err := startProcessWithInput(name, dir, out, nil, append(slices.Clone(command), argv...)...)
 	if err != nil {
 		tb.Fatal(err)
 	}

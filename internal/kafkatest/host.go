@@ -22,6 +22,13 @@ func StartAppHost(tb testing.TB, version string) *AppHost {
 	return &AppHost{tb: tb, proc: startJVM(tb, "applications with Kafka Streams "+version, version, hostHeapMB, tb.TempDir(), "host")}
 }
 
+// StartAppHostIn is StartAppHost for a JVM that another command starts in its own place, as "ip netns exec NAME" does.
+func StartAppHostIn(tb testing.TB, command []string, version string) *AppHost {
+	tb.Helper()
+	NeedJava(tb)
+	return &AppHost{tb: tb, proc: startJVMIn(tb, command, "applications with Kafka Streams "+version, version, hostHeapMB, tb.TempDir(), "host")}
+}
+
 // Start starts an instance in the host, which must not have one of that group and name (a stopped one is replaced). It ends with the
 // test tb, which may be a subtest of the host's.
 func (h *AppHost) Start(tb testing.TB, o AppOptions) *App {

@@ -18,9 +18,10 @@ const perSecond = 20
 
 // stage is one JVM with an instance of each application.
 type stage struct {
-	name string
-	host *kafkatest.AppHost
-	told int // how much of its log has been judged
+	number int
+	name   string
+	host   *kafkatest.AppHost
+	told   int // how much of its log has been judged
 }
 
 // application is a real Kafka Streams application: one instance on each stage, state with standbys, under load.
@@ -39,7 +40,7 @@ type application struct {
 // startApps starts applications whose instances are on so many stages.
 func (w *world) startApps(applications, stages int) {
 	for i := range stages {
-		w.stages = append(w.stages, &stage{name: string(rune('a' + i))})
+		w.stages = append(w.stages, &stage{number: i, name: string(rune('a' + i))})
 	}
 	for i := range applications {
 		a := &application{group: fmt.Sprintf("app-%d", i), topology: "kept2", tasks: 2 * inPartitions, stateful: inPartitions, threads: 1}
@@ -71,7 +72,12 @@ func (w *world) startApps(applications, stages int) {
 
 // play starts a stage's JVM and the instances on it, with the state that they had.
 func (w *world) play(s *stage) {
-	s.host, s.told = kafkatest.StartAppHost(w.t, kafkatest.V44), 0
+	s.told = 0
+	if w.net == nil {
+		s.host = kafkatest.StartAppHost(w.t, kafkatest.V44)
+	} else {
+		s.host = kafkatest.StartAppHostIn(w.t, w.net.enter(w.net.stage(s.number)), kafkatest.V44)
+	}
 	for _, a := range w.apps {
 		for n, o := range a.options {
 			if w.stages[n%len(w.stages)] == s {
@@ -166,6 +172,21 @@ var appFaults = []fault{
 		s.host.Kill()
 		return func() { w.play(s) }
 	}),
+	// It goes on reading and writing by the others; its groups' coordinator may be the one that it does not hear.
+	ofAppsNet("applications cut from one replica", func(w *world, i int, draw *rand.Rand) (func(), string) {
+		target, way := draw.IntN(replicas), drawWay(draw)
+		w.net.apply(i, cutFromHost(w.net.address(target), way)...)
+		return func() { w.net.heal(i) }, fmt.Sprintf("replica %d, %v", target, way)
+	}),
+}
+
+// ofAppsNet is a fault of the network of a stage, whose namespace begin is told.
+func ofAppsNet(name string, begin func(w *world, namespace int, draw *rand.Rand) (mend func(), about string)) fault {
+	return fault{name: name, apps: true, begin: func(w *world, _ int, draw *rand.Rand) (func(), string) {
+		s := w.stages[draw.IntN(len(w.stages))]
+		mend, about := begin(w, w.net.stage(s.number), draw)
+		return mend, "JVM " + s.name + ", " + about
+	}}
 }
 
 // keepLog has the log topic not be compacted for as long as any run: what compaction takes can't be judged.

@@ -47,7 +47,7 @@ func TestChaos(t *testing.T) {
 	long := *forFlag > 0 || *seedFlag != 0
 	c := cast{groups: groups, apps: 1, stages: 1}
 	if long {
-		c = cast{groups: groups, apps: 2, stages: 2, clocks: true}
+		c = cast{groups: groups, apps: 2, stages: 2, clocks: true, patient: true}
 	}
 	w := newWorld(t, c)
 	stop := w.begin()
@@ -118,6 +118,9 @@ func (w *world) blow(d *deck) {
 		own := rand.New(rand.NewPCG(draw.Uint64(), 0))
 		last := time.Duration(1+own.IntN(12)) * time.Second
 		gap := time.Duration(own.IntN(2000)) * time.Millisecond
+		if f.apps && w.patient {
+			last *= 2
+		}
 		place := "brokers"
 		switch {
 		case f.apps:

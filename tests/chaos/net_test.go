@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// network is a bridge in the test's own namespace, and a namespace for each replica.
+// network is a bridge in the test's own namespace, and a namespace for each replica, and for each JVM of applications, which are counted on from the replicas.
 type network struct {
 	t      *testing.T
 	prefix string // of the names of what is made
@@ -21,7 +21,7 @@ type network struct {
 const namePrefix = "skc"
 
 // newNetwork makes namespaces. why says what is missing where that isn't possible.
-func newNetwork(t *testing.T, replicas int) (n *network, why string) {
+func newNetwork(t *testing.T, stages int) (n *network, why string) {
 	if os.Getuid() != 0 {
 		return nil, "not root"
 	}
@@ -39,7 +39,7 @@ func newNetwork(t *testing.T, replicas int) (n *network, why string) {
 		return nil, err.Error()
 	}
 	steps := [][]string{{"ip", "addr", "add", n.host(1) + "/24", "dev", bridge}, {"ip", "link", "set", bridge, "up"}}
-	for i := range replicas {
+	for i := range replicas + stages {
 		space, outer, inner := fmt.Sprintf("%sn%d", n.prefix, i), fmt.Sprintf("%sv%d", n.prefix, i), fmt.Sprintf("%sw%d", n.prefix, i)
 		n.spaces = append(n.spaces, space)
 		in := []string{"ip", "-n", space}
@@ -48,7 +48,7 @@ func newNetwork(t *testing.T, replicas int) (n *network, why string) {
 			[]string{"ip", "link", "add", outer, "type", "veth", "peer", "name", inner},
 			[]string{"ip", "link", "set", outer, "master", bridge}, []string{"ip", "link", "set", outer, "up"},
 			[]string{"ip", "link", "set", inner, "netns", space},
-			append(in, "addr", "add", n.replica(i)+"/24", "dev", inner),
+			append(in, "addr", "add", n.address(i)+"/24", "dev", inner),
 			append(in, "link", "set", inner, "up"), append(in, "link", "set", "lo", "up"))
 	}
 	for _, s := range steps {
@@ -56,7 +56,7 @@ func newNetwork(t *testing.T, replicas int) (n *network, why string) {
 			return nil, err.Error()
 		}
 	}
-	for i := range replicas { // whether iptables works is another question than whether it is there
+	for i := range n.spaces { // whether iptables works is another question than whether it is there
 		if err := n.in(i, "iptables", "-A", "OUTPUT", "-d", "192.0.2.1", "-j", "DROP"); err != nil {
 			return nil, err.Error()
 		}
@@ -66,20 +66,23 @@ func newNetwork(t *testing.T, replicas int) (n *network, why string) {
 }
 
 func (n *network) host(last int) string { return fmt.Sprintf("%s.%d", n.subnet, last) }
-func (n *network) replica(i int) string { return n.host(11 + i) }
+func (n *network) address(i int) string { return n.host(11 + i) }
+
+// stage is the number of a JVM's namespace.
+func (n *network) stage(i int) int      { return replicas + i }
 func (n *network) enter(i int) []string { return []string{"ip", "netns", "exec", n.spaces[i]} }
 func (n *network) in(i int, argv ...string) error {
 	return run(append(n.enter(i), argv...)...)
 }
 
-// rule is one rule of iptables in a replica's namespace: the chain, and what follows it.
+// rule is one rule of iptables in a namespace: the chain, and what follows it.
 type rule []string
 
 // apply cuts what the rules say.
 func (n *network) apply(i int, rules ...rule) {
 	for _, r := range rules {
 		if err := n.in(i, append([]string{"iptables", "-w", "-A"}, r...)...); err != nil {
-			n.t.Errorf("replica %d: %v", i, err)
+			n.t.Errorf("namespace %d: %v", i, err)
 		}
 	}
 }
@@ -87,7 +90,7 @@ func (n *network) apply(i int, rules ...rule) {
 // heal takes all rules away.
 func (n *network) heal(i int) {
 	if err := n.in(i, "iptables", "-w", "-F"); err != nil {
-		n.t.Errorf("replica %d: %v", i, err)
+		n.t.Errorf("namespace %d: %v", i, err)
 	}
 }
 
@@ -157,6 +160,18 @@ func cutAt(ports string, way direction) []rule {
 	}
 	if way != inwards {
 		rules = append(rules, rule{"OUTPUT", "-p", "tcp", "-m", "multiport", "--sports", ports, "-j", "DROP"})
+	}
+	return rules
+}
+
+// cutFromHost drops what goes to a host and comes from there.
+func cutFromHost(host string, way direction) []rule {
+	var rules []rule
+	if way != inwards {
+		rules = append(rules, rule{"OUTPUT", "-d", host, "-j", "DROP"})
+	}
+	if way != outwards {
+		rules = append(rules, rule{"INPUT", "-s", host, "-j", "DROP"})
 	}
 	return rules
 }

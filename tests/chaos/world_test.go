@@ -51,6 +51,7 @@ type world struct {
 	busy [replicas]bool
 	// skewed says that a clock was wrong in this run, clocks that one may be.
 	skewed, clocks bool
+	patient        bool
 }
 
 // cast says who plays in a world.
@@ -59,12 +60,14 @@ type cast struct {
 	apps   int // real applications
 	stages int // JVMs for them
 	clocks bool
+	// patient: what happens to applications may last longer than their session.
+	patient bool
 	// relayed: one broker alone, whom replicas reach through relays, on loopback. Nothing goes wrong but what the relays do.
 	relayed bool
 }
 
 func newWorld(t *testing.T, c cast) *world {
-	w := &world{t: t, start: time.Now(), clocks: c.clocks}
+	w := &world{t: t, start: time.Now(), clocks: c.clocks, patient: c.patient}
 	w.rec = history.NewRecorder(w.now)
 	o := kafkatest.Options{Version: kafkatest.V44, Brokers: brokers, Properties: map[string]string{
 		"auto.leader.rebalance.enable": "false", // leaders move when the test says so
@@ -74,7 +77,7 @@ func newWorld(t *testing.T, c cast) *world {
 		o.Brokers = 1
 	} else {
 		var why string
-		if w.net, why = newNetwork(t, replicas); w.net == nil {
+		if w.net, why = newNetwork(t, c.stages); w.net == nil {
 			t.Logf("NO NETWORK NAMESPACES: %s. Replicas run on loopback, and are not cut from anything; what needs no namespace is played.", why)
 		} else {
 			o.Host = w.net.host(1)
@@ -105,7 +108,7 @@ func newWorld(t *testing.T, c cast) *world {
 		if w.net == nil {
 			w.keepers[i] = kafkatest.NewStreamkeeper(t, args...)
 		} else {
-			at := func(port int) string { return fmt.Sprintf("%s:%d", w.net.replica(i), port) }
+			at := func(port int) string { return fmt.Sprintf("%s:%d", w.net.address(i), port) }
 			w.keepers[i] = kafkatest.NewStreamkeeperIn(t, w.net.enter(i), append(args, "--listen", at(listenPort), "--admin-listen", at(listenPort-1),
 				"--broker-port-base", fmt.Sprint(listenPort+1))...)
 		}
