@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -147,17 +148,8 @@ func (s *Shard) listStored(ctx context.Context) ([]Listed, error) {
 // that is stored and not in memory has no members (D7), so it is Empty. What was deleted before the request came is in memory until the projection has
 // applied that, hence left out; what is deleted meanwhile may be listed.
 func (s *Shard) listServed(ctx context.Context) ([]Listed, error) {
-	type seen struct {
-		state  string
-		exists bool
-	}
 	memory := map[string]seen{}
-	look := func(s *Shard) {
-		for id, g := range s.groups {
-			memory[id] = seen{g.State().String(), g.Exists()}
-		}
-	}
-	if err := s.do(ctx, look); err != nil {
+	if err := s.look(ctx, memory); err != nil {
 		return nil, err
 	}
 	var out []Listed
@@ -171,7 +163,7 @@ func (s *Shard) listServed(ctx context.Context) ([]Listed, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := s.do(ctx, look); err != nil {
+	if err := s.look(ctx, memory); err != nil {
 		return nil, err
 	}
 	keep := out[:0]
@@ -215,4 +207,47 @@ func (l *loss) lately() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Now().Before(l.until)
+}
+
+// seen is what a list tells of a group in memory.
+type seen struct {
+	state  string
+	exists bool
+}
+
+// lookAtOnce is how many groups a list looks at in one turn of the loop, which that takes well below a millisecond.
+const lookAtOnce = 1000
+
+// look notes the groups in memory: which there are at one moment, and then the state of each, a part in each turn. One that leaves memory in between is
+// stored as it was.
+func (s *Shard) look(ctx context.Context, into map[string]seen) error {
+	var groups []*group
+	var run int64
+	if err := s.do(ctx, func(s *Shard) {
+		run, groups = s.run, make([]*group, 0, len(s.groups))
+		for _, g := range s.groups {
+			groups = append(groups, g)
+		}
+	}); err != nil {
+		return err
+	}
+	states := make([]seen, min(lookAtOnce, len(groups)))
+	for part := range slices.Chunk(groups, lookAtOnce) {
+		again := false
+		if err := s.do(ctx, func(s *Shard) {
+			again = s.run != run
+			for i, g := range part {
+				states[i] = seen{g.State().String(), g.Exists()}
+			}
+		}); err != nil {
+			return err
+		}
+		if again { // claimed anew: these groups are not those in memory now
+			return ErrLoading
+		}
+		for i, g := range part {
+			into[g.ID()] = states[i]
+		}
+	}
+	return nil
 }

@@ -19,9 +19,13 @@ type Client struct {
 	groups *client.Admin
 }
 
+// answerBytesMax is the longest answer that is read: a list of a million groups with ids of 249 characters takes 270 MB, and Java's clients read
+// any length too. A longer one ends the connection, so that a peer that speaks no Kafka can't fill the memory.
+const answerBytesMax = 1 << 30
+
 // New connects when it is first used. opts are those of the caller beyond the addresses.
 func New(bootstrap []string, opts ...kgo.Opt) (*Client, error) {
-	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(bootstrap...), kgo.ClientID(clientID)}, opts...)...)
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(bootstrap...), kgo.ClientID(clientID), kgo.BrokerMaxReadBytes(answerBytesMax)}, opts...)...)
 	if err != nil {
 		return nil, err
 	}

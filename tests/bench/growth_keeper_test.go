@@ -205,7 +205,11 @@ func (x *grown) sweepNothing() {
 			time.Sleep(20 * time.Millisecond) // the metric is what tells
 		}
 	}
+	const cycles = "streamkeeper_cleanup_cycles_total"
+	sweeps(1) // what a start takes is over
+	cpu, done := cpuTime(x.t, x.k.Pid()), x.metric(cycles)
 	x.times("heartbeat beside sweeps", x.beats(func() { pause(x.t.Context(), x.g.lasting); sweeps(1) }))
+	x.put("processor time of a sweep that finds nothing, and of what is asked beside it, s", (cpuTime(x.t, x.k.Pid())-cpu).Seconds()/(x.metric(cycles)-done))
 	x.put("a sweep that finds nothing, s", x.metric("streamkeeper_cleanup_last_duration_ms")/1000)
 	x.memory("after sweeps")
 
@@ -274,7 +278,7 @@ func (x *grown) sweepAll() {
 		x.t.Fatal(err)
 	}
 	want := float64(x.b.groups - x.b.goneGroups()) // the others went with the topic of their offsets
-	began := time.Now()
+	began, cpu := time.Now(), cpuTime(x.t, x.k.Pid())
 	removed := func() float64 { return x.metric("streamkeeper_cleanup_groups_removed_total") }
 	first := removed() // the sweep may have begun already
 	x.times("heartbeat beside a sweep in which everything has expired", x.beats(func() {
@@ -288,6 +292,7 @@ func (x *grown) sweepAll() {
 	seconds := time.Since(began).Seconds()
 	x.put("that sweep, s", seconds)
 	x.put("… groups removed per second", (want-first)/seconds)
+	x.put("… processor time, s", (cpuTime(x.t, x.k.Pid()) - cpu).Seconds())
 	x.put("… the log grows by, MiB", x.logMiB()-before)
 	x.put("… memory at most, MiB", peakMiB(x.t, x.k.Pid()))
 	if n := x.metric("streamkeeper_shard_overloaded_total"); n > 0 {

@@ -51,8 +51,11 @@ const (
 	goneOne = 100
 	// kafkaLoadsWithin is after how long a broker that has not loaded everything is taken for one that can't.
 	kafkaLoadsWithin = 3 * time.Minute
-	// heapLargeMB is what a broker gets in the second try, where it can't load the groups with brokerHeapMB.
-	heapLargeMB = 6144
+	// heapLargeMB is what a broker gets for more than heapLargeFrom groups, and in the second try, where it can't load the groups with brokerHeapMB.
+	heapLargeMB   = 6144
+	heapLargeFrom = 100_000
+	// kafkaExpiresWithin is for how long a broker's sweep is watched; what it has not done by then is told as more.
+	kafkaExpiresWithin = 4 * time.Minute
 )
 
 // growthWithin bounds each step. With -full it is longer: a million groups take a minute or two on a quiet machine.
