@@ -304,7 +304,7 @@ func (w *world) faults(ctx context.Context) {
 	faults, total := slices.Clone(allFaults), 0
 	for i := range faults {
 		lie := faults[i].name == deposed || faults[i].name == blinded
-		if lie && !w.lies || w.lies && faults[i].name == forgotten || !w.loses && (faults[i].name == cutOff || faults[i].name == replaced) {
+		if lie && !w.lies || w.lies && faults[i].name == forgotten && !*bothFlag || !w.loses && (faults[i].name == cutOff || faults[i].name == replaced) {
 			faults[i].weight = 0
 		}
 		total += faults[i].weight

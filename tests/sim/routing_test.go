@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/internal/history"
+	"streamkeeper/shard"
 	"streamkeeper/shard/streams"
 )
 
@@ -110,7 +112,8 @@ func (w *world) setPeace(peace bool) {
 
 // ledAstray: a client was told that this is not its coordinator by the replica to which a lookup that began at v had led it.
 func (c *client) ledAstray() {
-	if c.w.settled(c.found, c.group) && c.found.at.Sub(c.found.owner.since) > handOver {
+	loading := c.by.node == c.found.owner.node && !c.w.serves(c.by.node, c.group) // and revoked before it served
+	if c.w.settled(c.found, c.group) && !loading && c.found.at.Sub(c.found.owner.since) > handOver {
 		c.w.violate("%s: %s was led to replica %d by a lookup at %v, and sent away; replica %d has owned the group since %v before the lookup",
 			c.group, c.id, c.by.node, c.found.at.Sub(c.w.start), c.found.owner.node, c.found.at.Sub(c.found.owner.since))
 	}
@@ -123,6 +126,12 @@ func (c *client) ledAstray() {
 	if c.astray.peaceful() && now.calm.Equal(c.astray.calm) && now.owner.same(c.astray.owner) && c.redirects > len(c.w.replicas) {
 		c.w.violate("%s: %s was sent away %d times in a row although replica %d has owned the group all the time", c.group, c.id, c.redirects, now.owner.node)
 	}
+}
+
+// serves says that a replica serves the group's shard now.
+func (w *world) serves(node int32, group string) bool {
+	p := w.replicas[node-1].running()
+	return p != nil && p.host.Owns(w.partition(group))
 }
 
 // beaten remembers that a streams heartbeat for the group was sent to a replica.
@@ -288,6 +297,8 @@ func (s *seeker) probe(ctx context.Context, at string, key int32, group string) 
 	after := w.view(group)
 	switch {
 	case w.settled(before, group) && err == nil && n.id == asked && before.at.Sub(before.owner.since) < handOver:
+	case w.settled(before, group) && errors.Is(err, shard.ErrUnavailable) && !w.serves(before.owner.node, group):
+		// Its claim is still loading, and the shard is meant for the next one already.
 	case w.settled(before, group):
 		if err != nil || n.id != before.owner.node || n.address != replicaAddress(n.id) {
 			w.violate("%s: replica %d led to %v (%v), and replica %d has owned the group since %v before it was asked",
