@@ -292,6 +292,9 @@ func (p *appenderParcel) landed(offset int64, err error) {
 		errors.Is(err, kerr.DuplicateSequenceNumber), errors.Is(err, kerr.InvalidProducerIDMapping):
 		// The broker's memory of this producer is not ours. Whether an earlier attempt is in the log can't be told.
 		a.die(fmt.Errorf("%w: %s-%d: %w", ErrOutcomeUnknown, a.k.id.Topic, a.p, err))
+	case errors.Is(err, kerr.InvalidTimestamp):
+		a.die(fmt.Errorf("%w: %s-%d: this machine's clock says %s, which is too far from the brokers' (message.timestamp.after.max.ms ahead, an hour by default, or message.timestamp.before.max.ms behind): set the clock: %w",
+			ErrAppendRefused, a.k.id.Topic, a.p, wall.Now().UTC().Format(time.RFC3339), err))
 	default:
 		a.die(fmt.Errorf("%w: %s-%d: %w", ErrAppendRefused, a.k.id.Topic, a.p, err))
 	}

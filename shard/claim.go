@@ -184,6 +184,7 @@ func (s *Shard) claimed(run int64, w eventlog.Writer, h *hydration, err error) {
 			s.retry = claimRetryMax // it will not change soon; the log line must not flood
 		}
 		s.log.Error("claim failed", "err", err, "again", s.retry)
+		s.host.decline(s.partition, err)
 		s.host.stats.claimsFailed.Add(1)
 		s.startClaim(s.retry)
 		return
@@ -200,6 +201,7 @@ func (s *Shard) claimed(run int64, w eventlog.Writer, h *hydration, err error) {
 	s.host.claims.Go(s.takeCensus)
 	s.host.timings.Load.Record(time.Since(s.claimBegun))
 	s.host.stats.claims.Add(1)
+	s.host.declines.passed(s.partition, time.Now())
 	s.host.tally.say(slog.LevelInfo, "shards serve", s.partition)
 	s.log.Debug("shard serves", "generation", w.Claim().Generation, "epoch", w.Claim().ProducerEpoch, "groups", len(s.groups))
 }
@@ -212,6 +214,7 @@ func (s *Shard) failed(err error) {
 		s.log.Debug("append failed, the partition is another replica's", "err", err)
 	}
 	s.host.stats.appendsFailed.Add(1)
+	s.host.decline(s.partition, err)
 	answer := ErrLoading
 	if errors.Is(err, eventlog.ErrFenced) {
 		answer = ErrNotOwner

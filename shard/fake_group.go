@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -35,6 +36,8 @@ type fakeSeat struct {
 	id     string
 	node   int32
 	expiry *time.Timer
+	// declines are what the member can't serve
+	declines map[int32]string
 }
 
 // NewFakeGroup makes a group without members.
@@ -90,6 +93,16 @@ func (g *FakeGroup) join(node int32) string {
 	return s.id
 }
 
+// decline takes a member's word on what it can't serve.
+func (g *FakeGroup) decline(id string, ps map[int32]string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s := g.find(id); s != nil {
+		s.declines = ps
+		g.balance()
+	}
+}
+
 func (g *FakeGroup) find(id string) *fakeSeat {
 	if i := slices.IndexFunc(g.members, func(s *fakeSeat) bool { return s.id == id }); i >= 0 {
 		return g.members[i]
@@ -123,6 +136,10 @@ func (g *FakeGroup) balance() {
 	if len(g.members) == 0 {
 		return
 	}
+	if slices.ContainsFunc(g.members, func(s *fakeSeat) bool { return len(s.declines) > 0 }) {
+		g.place()
+		return
+	}
 	count := map[*fakeSeat]int{}
 	for _, s := range g.target {
 		count[s]++
@@ -136,6 +153,27 @@ func (g *FakeGroup) balance() {
 			count[s]--
 			count[to]++
 			g.target[p] = to
+		}
+	}
+}
+
+// place does the same where members decline partitions. g.mu is held.
+func (g *FakeGroup) place() {
+	seats := make([]seat, len(g.members))
+	for i, m := range g.members {
+		seats[i].declines = map[int32]bool{}
+		for p := range m.declines {
+			seats[i].declines[p] = true
+		}
+		for p, s := range g.target {
+			if s == m {
+				seats[i].owns = append(seats[i].owns, int32(p))
+			}
+		}
+	}
+	for i, ps := range place(int32(len(g.target)), seats) {
+		for _, p := range ps {
+			g.target[p] = g.members[i]
 		}
 	}
 }
@@ -179,6 +217,8 @@ type FakeMember struct {
 	cut      bool
 	deposed  bool
 	leaving  bool
+	declines map[int32]string
+	declined bool // it changed since the group was told
 }
 
 var _ Membership = (*FakeMember)(nil)
@@ -272,7 +312,12 @@ func (m *FakeMember) beat() (again bool) {
 	}
 	m.mu.Lock()
 	deposed := m.deposed
+	declines, declined := m.declines, m.declined && !deposed
+	m.declined = m.declined && deposed
 	m.mu.Unlock()
+	if declined || joining && len(declines) > 0 {
+		m.g.decline(id, declines)
+	}
 	assignment, known := holds, true
 	if !deposed {
 		assignment, known = m.g.heartbeat(id, holds)
@@ -350,6 +395,13 @@ func (m *FakeMember) Members(context.Context) ([]GroupMember, error) {
 		out = append(out, g)
 	}
 	return out, nil
+}
+
+// Decline implements Membership. The group hears of it with the member's next heartbeat, urgent or not.
+func (m *FakeMember) Decline(ps map[int32]string, _ bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.declines, m.declined = maps.Clone(ps), true
 }
 
 // Leave implements Membership.

@@ -87,6 +87,7 @@ type Host struct {
 	cancel     context.CancelCauseFunc
 	counting   sync.Mutex // held by whoever takes a census: one scan at a time
 	tally      tally
+	declines   declines       // partitions that this replica can't serve
 	claims     sync.WaitGroup // goroutines that claim or release
 	hydrating  chan struct{}  // held by whoever reads the groups of a shard that is taken over
 }
@@ -139,6 +140,8 @@ func (h *Host) Run(ctx context.Context) error {
 	go func() { defer wg.Done(); h.takeCensuses(loops) }()
 	wg.Add(1)
 	go func() { defer wg.Done(); h.watchLoops(loops) }()
+	wg.Add(1)
+	go func() { defer wg.Done(); h.watchDeclines(loops) }()
 	run, ended := h.ends(ctx)
 	err := ended(h.cfg.Membership.Run(run, h))
 	h.stopping.Store(true)

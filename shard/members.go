@@ -25,6 +25,8 @@ type GroupMember struct {
 	ClientID   string
 	ClientHost string  // Java's form, "/10.0.0.1"
 	Partitions []int32 // assigned, ascending; empty while the group rebalances
+	// Declines are the partitions that the member said it can't serve when it joined last, and why, in a word.
+	Declines map[int32]string
 }
 
 // clientIDPrefix begins the client id of every replica.
@@ -91,6 +93,9 @@ func (m *KafkaMembership) members(ctx context.Context, client *kgo.Client) ([]Gr
 			}
 		}
 		slices.Sort(g.Partitions)
+		if j, ok := d.Join.AsConsumer(); ok {
+			g.Declines = readNote(j.UserData)
+		}
 		out = append(out, g)
 	}
 	return out, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +32,9 @@ type Membership interface {
 	LeaseDuration() time.Duration
 	// Members lists the replicas in the group, this one included.
 	Members(ctx context.Context) ([]GroupMember, error)
+	// Decline says which partitions this replica can't serve at present, and why, in a word: all of them each time. Where urgent is set the group
+	// shares partitions anew because of it. It does not block.
+	Decline(ps map[int32]string, urgent bool)
 	// Leave leaves the group within ctx: partitions are revoked and assigned to others, and the lease is prolonged
 	// no more. Run goes on until its context ends.
 	Leave(ctx context.Context) error
@@ -101,6 +105,8 @@ type MembershipConfig struct {
 	Joined func(memberID string)
 	Clock  Clock // BootClock where nil
 	Logger *slog.Logger
+
+	balancer kgo.GroupBalancer // in tests: that of an older replica
 }
 
 // KafkaMembership takes part in the consumer group "streamkeeper-<log topic>" with a client that never fetches.
@@ -130,6 +136,11 @@ type KafkaMembership struct {
 	leaving  bool           // Leave or close was called: nothing more is assigned
 	left     bool           // the group knows
 	stale    int            // errors that kgo holds for a poll
+
+	declining struct {
+		sync.Mutex
+		ps map[int32]string
+	}
 }
 
 // OwnershipGroup is the name of the consumer group in which the replicas of a log share its partitions.
@@ -279,7 +290,7 @@ func (m *KafkaMembership) join(l MembershipListener) error {
 	}
 	client, err := kgo.NewClient(append(slices.Clone(m.cfg.Opts), m.common(
 		kgo.ConsumerGroup(m.group), kgo.ConsumeTopics(m.cfg.LogTopic),
-		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.Balancers(m.balancer()),
 		kgo.SessionTimeout(m.cfg.SessionTimeout), kgo.HeartbeatInterval(m.cfg.HeartbeatInterval),
 		kgo.RebalanceTimeout(m.cfg.RebalanceTimeout),
 		kgo.DisableAutoCommit(),
@@ -298,6 +309,33 @@ func (m *KafkaMembership) join(l MembershipListener) error {
 	client.PauseFetchTopics(m.cfg.LogTopic)
 	m.client, m.listener = client, l
 	return nil
+}
+
+// Decline implements Membership.
+func (m *KafkaMembership) Decline(ps map[int32]string, urgent bool) {
+	m.declining.Lock()
+	m.declining.ps = maps.Clone(ps)
+	m.declining.Unlock()
+	m.mu.Lock()
+	client, leaving := m.client, m.leaving
+	m.mu.Unlock()
+	if urgent && client != nil && !leaving {
+		client.ForceRebalance()
+	}
+}
+
+func (m *KafkaMembership) balancer() kgo.GroupBalancer {
+	if m.cfg.balancer != nil {
+		return m.cfg.balancer
+	}
+	return newDecliningBalancer(m.cfg.LogTopic, m.declines)
+}
+
+// declines is what this member declines now; kgo asks whenever it joins.
+func (m *KafkaMembership) declines() map[int32]string {
+	m.declining.Lock()
+	defer m.declining.Unlock()
+	return maps.Clone(m.declining.ps)
 }
 
 // common adds to opts what every client of the membership has.

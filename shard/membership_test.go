@@ -40,6 +40,8 @@ func membershipScenarios(t *testing.T, seeds string) {
 		{"NodeIDThatWasTakenMeanwhileIsGivenUp", nodeIDTakenMeanwhile},
 		{"RestartAfterAKillTakesItsNodeIDBack", restartAfterAKill},
 		{"RestartAfterAKillAtOnce", restartAfterAKillAtOnce},
+		{"WhatAReplicaDeclinesGoesToOthers", declinedGoesToOthers},
+		{"AnOlderLeaderLeavesWhatIsDeclined", olderLeader},
 		{"SessionTimeoutThatTheClusterRefusesIsExplained", sessionTimeoutIsRefused},
 		{"ProcessThatWakesUpHasNoLease", processThatWakesUpHasNoLease},
 	} {

@@ -338,6 +338,9 @@ type fakeMembership struct {
 	lease *Lease
 	l     MembershipListener
 	ready chan struct{}
+
+	mu       sync.Mutex
+	declined []map[int32]string // each time that it was told, and told to make haste
 }
 
 type bubbleClock struct{ start time.Time }

@@ -1,0 +1,255 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/projection"
+)
+
+// A replica that can't serve a shard for a reason of its own declines it: the ownership group is told, and gives it to another replica that can. What all
+// decline stays where it is, and is tried there again and again. A reason that may pass is believed for a while, longer each time it comes back, and
+// then the shard may come again: so a shard that two replicas can't serve does not go to and fro.
+
+const (
+	// declineLook is the time between two looks at what has changed; changes within it make one rebalance.
+	declineLook = 250 * time.Millisecond
+	// declinePatience is how long a store may be out of order before its shards are declined: longer than a disk hesitates, and shorter than a client
+	// tries to commit (default.api.timeout.ms of the consumer, a minute).
+	declinePatience = 30 * time.Second
+	// declineHoldMin and declineHoldMax bound how long a reason that may pass is believed; it doubles each time the reason comes back. Each attempt
+	// moves shards to this replica and, where it fails, away again.
+	declineHoldMin = time.Minute
+	declineHoldMax = time.Hour
+)
+
+// Reasons to decline a shard, in a word, as members tell each other.
+const (
+	DeclinedRecord  = "record"  // a record in it is of a newer version, or can't be read
+	DeclinedStorage = "storage" // the data directory takes nothing
+	DeclinedClock   = "clock"   // the cluster refuses this machine's time
+	DeclinedRights  = "rights"  // the cluster refuses this replica's identity
+)
+
+// Decline says why this replica does not serve a partition.
+type Decline struct {
+	Partition int32
+	Why       string // Declined…
+	Err       error
+	Until     time.Time // when it is tried again at the earliest
+}
+
+// declines are what a host can't serve.
+type declines struct {
+	mu    sync.Mutex
+	by    map[int32]*declined
+	ill   map[int32]time.Time // since when the store of a partition is out of order
+	told  map[int32]string    // what the group was told last
+	fresh bool                // something changed since
+}
+
+// declined is what is known of one partition. It is kept when the reason has passed, for the next time.
+type declined struct {
+	Decline
+	now    bool
+	hold   time.Duration
+	lifted time.Time
+}
+
+// declineReason is why an error of a claim, or of an append, is this replica's own fault; "" where it is not.
+func declineReason(err error) string {
+	switch {
+	case errors.Is(err, eventlog.ErrRefused):
+		return DeclinedRecord
+	case errors.Is(err, kerr.InvalidTimestamp):
+		return DeclinedClock
+	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.TransactionalIDAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
+		return DeclinedRights
+	}
+	return ""
+}
+
+// add declines a partition; nothing happens where it is declined.
+func (d *declines) add(p int32, why string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	x, now := d.by[p], time.Now()
+	switch {
+	case x == nil:
+		x = &declined{hold: declineHoldMin}
+	case x.now:
+		return
+	case now.Sub(x.lifted) > declineHoldMax: // long ago
+		x.hold = declineHoldMin
+	default:
+		x.hold = min(2*x.hold, declineHoldMax)
+	}
+	x.Decline = Decline{Partition: p, Why: why, Err: err, Until: now.Add(x.hold)}
+	x.now = true
+	if d.by == nil {
+		d.by = map[int32]*declined{}
+	}
+	d.by[p] = x
+	d.fresh = true
+}
+
+// lift ends what lasts no longer. lasts says that the reason is still there.
+func (d *declines) lift(now time.Time, lasts func(*Decline) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, x := range d.by {
+		if x.now && !now.Before(x.Until) && !lasts(&x.Decline) {
+			x.now, x.lifted = false, now
+			d.fresh = true
+		}
+	}
+}
+
+// passed notes that a claim of the partition succeeded: what the cluster refused it takes now. It ends with the next look.
+func (d *declines) passed(p int32, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	x := d.by[p]
+	if x == nil || !x.now {
+		return
+	}
+	switch x.Why {
+	case DeclinedRights:
+		x.Until = now
+	case DeclinedClock:
+		for _, y := range d.by {
+			if y.now && y.Why == DeclinedClock {
+				y.Until = now
+			}
+		}
+	}
+}
+
+// list are those of this moment, ascending.
+func (d *declines) list() []Decline {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []Decline
+	for _, p := range slices.Sorted(maps.Keys(d.by)) {
+		if d.by[p].now {
+			out = append(out, d.by[p].Decline)
+		}
+	}
+	return out
+}
+
+// Declines are the partitions that this replica can't serve for a reason of its own, ascending. Others serve them, if there are others that can.
+func (h *Host) Declines() []Decline { return h.declines.list() }
+
+// decline notes that a claim, or an append, of a partition failed. A clock is wrong for all of them.
+func (h *Host) decline(p int32, err error) {
+	why := declineReason(err)
+	switch why {
+	case "":
+	case DeclinedClock:
+		for q := range h.Partitions() {
+			h.declines.add(q, why, err)
+		}
+	default:
+		h.declines.add(p, why, err)
+	}
+}
+
+// watchDeclines looks at what this replica can't serve until ctx ends, and tells the group.
+func (h *Host) watchDeclines(ctx context.Context) {
+	tick := time.NewTicker(declineLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			h.lookAtStore(now)
+			h.declines.lift(now, h.lasts)
+			h.tellDeclines()
+		}
+	}
+}
+
+// lookAtStore declines partitions that can't be read, and all that can't be stored for long.
+func (h *Host) lookAtStore(now time.Time) {
+	for p := range h.Partitions() {
+		err := h.cfg.Store.Err(p)
+		if errors.Is(err, eventlog.ErrRefused) {
+			h.declines.add(p, DeclinedRecord, err)
+		}
+		if h.declines.illFor(p, now, errors.Is(err, projection.ErrStorage)) >= declinePatience {
+			h.declines.add(p, DeclinedStorage, err)
+		}
+	}
+}
+
+// illFor notes whether the store of a partition is out of order, and returns for how long it has been.
+func (d *declines) illFor(p int32, now time.Time, ill bool) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !ill {
+		delete(d.ill, p)
+		return 0
+	}
+	if d.ill == nil {
+		d.ill = map[int32]time.Time{}
+	}
+	if d.ill[p].IsZero() {
+		d.ill[p] = now
+	}
+	return now.Sub(d.ill[p])
+}
+
+// lasts says that a reason can be seen to be there still.
+func (h *Host) lasts(d *Decline) bool {
+	err := h.cfg.Store.Err(d.Partition)
+	return errors.Is(err, eventlog.ErrRefused) || errors.Is(err, projection.ErrStorage)
+}
+
+// tellDeclines tells the group what changed. It makes a rebalance only where that moves something: a shard that is assigned here and declined, or one that
+// may come again. Of others the group hears with the next one.
+func (h *Host) tellDeclines() {
+	d := &h.declines
+	d.mu.Lock()
+	if !d.fresh {
+		d.mu.Unlock()
+		return
+	}
+	d.fresh = false
+	was, now := d.told, map[int32]string{}
+	var gone, back []int32
+	var because error
+	until := time.Time{}
+	for p, x := range d.by {
+		if x.now {
+			now[p] = x.Why
+			if _, ok := was[p]; !ok && h.shards[p].wantedNow.Load() {
+				gone, because, until = append(gone, p), x.Err, x.Until
+			}
+		}
+	}
+	for p := range was {
+		if _, ok := now[p]; !ok {
+			back = append(back, p)
+		}
+	}
+	d.told = now
+	d.mu.Unlock()
+	if len(gone) > 0 {
+		h.log.Log(context.Background(), slog.LevelWarn, "shards can't be served here and are left to other replicas, if they can",
+			"shards", len(gone), "partitions", partitionRanges(gone), "because", because, "again", time.Until(until).Round(time.Second))
+	}
+	if len(back) > 0 {
+		h.log.Info("shards may be assigned to this replica again", "shards", len(back), "partitions", partitionRanges(back))
+	}
+	h.cfg.Membership.Decline(now, len(gone) > 0 || len(back) > 0)
+}

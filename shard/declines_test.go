@@ -1,0 +1,255 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"pgregory.net/rapid"
+
+	"streamkeeper/eventlog"
+	"streamkeeper/projection"
+)
+
+// TestPlacement: whatever members own and decline, every partition has one seat, nobody has what he declines where another does not, it is as even as
+// that allows, and a second placement of the outcome moves nothing.
+func TestPlacement(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.Int32Range(0, 12).Draw(t, "partitions")
+		seats := make([]seat, rapid.IntRange(1, 5).Draw(t, "members"))
+		subset := func(label string) (ps []int32) {
+			for p := range n {
+				if rapid.Bool().Draw(t, fmt.Sprintf("%s %d", label, p)) {
+					ps = append(ps, p)
+				}
+			}
+			return ps
+		}
+		for s := range seats {
+			seats[s] = seat{owns: subset("owns"), round: rapid.Int32Range(0, 3).Draw(t, "round"), declines: map[int32]bool{}}
+			for _, p := range subset("declines") {
+				seats[s].declines[p] = true
+			}
+		}
+		out := place(n, seats)
+		count := map[int32]int{}
+		for s, ps := range out {
+			for _, p := range ps {
+				count[p]++
+				able := slices.ContainsFunc(seats, func(o seat) bool { return !o.declines[p] })
+				if able && seats[s].declines[p] {
+					t.Fatalf("member %d has partition %d, which it declines: %v", s, p, out)
+				}
+				for o := range seats { // what can simply be moved would have been
+					if len(out[o])+2 <= len(ps) && !seats[o].declines[p] {
+						t.Fatalf("member %d has %d and member %d has %d, and could have partition %d: %v", s, len(ps), o, len(out[o]), p, out)
+					}
+				}
+			}
+		}
+		for p := range n {
+			if count[p] != 1 {
+				t.Fatalf("partition %d has %d seats: %v", p, count[p], out)
+			}
+		}
+		for s := range seats {
+			seats[s].owns, seats[s].round = out[s], 4
+		}
+		if again := place(n, seats); !slices.EqualFunc(again, out, slices.Equal[[]int32]) {
+			t.Fatalf("placed again: %v, before: %v", again, out)
+		}
+	})
+}
+
+// TestPlacementOverAThird: the first can give what it has too much of only to the second, which gives something else to the third.
+func TestPlacementOverAThird(t *testing.T) {
+	never := func(ps ...int32) map[int32]bool {
+		m := map[int32]bool{}
+		for _, p := range ps {
+			m[p] = true
+		}
+		return m
+	}
+	out := place(6, []seat{
+		{owns: []int32{0, 1, 2, 3}, declines: never()},
+		{owns: []int32{4, 5}, declines: never()},
+		{declines: never(0, 1, 2, 3)},
+	})
+	for s, ps := range out {
+		if len(ps) != 2 {
+			t.Errorf("member %d has %v, want two each: %v", s, ps, out)
+		}
+	}
+}
+
+func TestMemberNote(t *testing.T) {
+	plain := kgo.CooperativeStickyBalancer().JoinGroupMetadata([]string{"log"}, map[string][]int32{"log": {1, 2}}, 7)
+	if got := appendNote(plain, nil); !slices.Equal(got, plain) {
+		t.Error("a member that declines nothing says something else than an older one")
+	}
+	declines := map[int32]string{0: DeclinedClock, 1: DeclinedClock, 5: DeclinedRecord}
+	var meta kmsg.ConsumerMemberMetadata
+	if err := meta.ReadFrom(appendNote(plain, declines)); err != nil {
+		t.Fatal(err)
+	}
+	if got := readNote(meta.UserData); !maps.Equal(got, declines) {
+		t.Errorf("read %v, want %v", got, declines)
+	}
+	var sticky kmsg.StickyMemberMetadata
+	if err := sticky.ReadFrom(meta.UserData); err != nil || sticky.Generation != 7 || len(sticky.CurrentAssignment) != 1 {
+		t.Errorf("an older member reads %+v, %v", sticky, err)
+	}
+	for _, bad := range []string{"", "x", declineMark, declineMark + "{", declineMark + `{"declines":[{"partitions":"9-1 a 3-b -4 0-2000000000","why":"x"}]}`} {
+		if got := readNote([]byte(bad)); len(got) != 0 {
+			t.Errorf("%q: %v", bad, got)
+		}
+	}
+}
+
+// holds says that a replica holds exactly these partitions.
+func (r *replica) holds(ps ...int32) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Equal(sorted(r.held), ps)
+}
+
+func all() (ps []int32) {
+	for p := range int32(testPartitions) {
+		ps = append(ps, p)
+	}
+	return ps
+}
+
+func declinedGoesToOthers(t *testing.T, w *world) {
+	a, b := w.start("a", 1), w.start("b", 2)
+	w.shared(20*time.Second, a, b)
+	everything := map[int32]string{}
+	for _, p := range all() {
+		everything[p] = DeclinedClock
+	}
+	b.Decline(everything, true)
+	took := w.eventually(20*time.Second, "a has what b declines", func() bool { return a.holds(all()...) && b.holds() })
+	t.Logf("what b declines is assigned to a after %v", took)
+	if !b.LeaseValid() || b.lost+a.lost > 0 {
+		t.Errorf("b has left the group: lease %v, lost %d and %d", b.LeaseValid(), b.lost, a.lost)
+	}
+	members, err := a.Members(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range members {
+		if want := map[int32]string(nil); m.NodeID == 2 && !maps.Equal(m.Declines, everything) || m.NodeID == 1 && !maps.Equal(m.Declines, want) {
+			t.Errorf("node %d declines %v", m.NodeID, m.Declines)
+		}
+	}
+	// What all decline stays where it is.
+	_, generation := a.client.GroupMetadata()
+	a.Decline(map[int32]string{0: DeclinedRights, 1: DeclinedRights}, true)
+	w.eventually(20*time.Second, "the group has heard of it", func() bool { _, now := a.client.GroupMetadata(); return now > generation })
+	if !a.holds(all()...) {
+		t.Errorf("what nobody can serve has moved: %s", w)
+	}
+	a.Decline(nil, true)
+	b.Decline(map[int32]string{0: DeclinedRecord}, true)
+	w.eventually(20*time.Second, "b has its share without 0", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.held) == testPartitions/2 && !b.held[0]
+	})
+}
+
+func olderLeader(t *testing.T, w *world) {
+	cfg := w.config(1, "a:9292")
+	cfg.balancer = kgo.CooperativeStickyBalancer()
+	a := w.run(w.make("a", cfg))
+	w.shared(20*time.Second, a)
+	b := w.start("b", 2)
+	w.shared(20*time.Second, a, b)
+	_, generation := b.client.GroupMetadata()
+	declined := map[int32]string{}
+	for p := range int32(testPartitions) {
+		declined[p] = DeclinedStorage
+	}
+	b.Decline(declined, true)
+	w.eventually(20*time.Second, "the group has heard of it", func() bool { _, now := b.client.GroupMetadata(); return now > generation })
+	w.shared(20*time.Second, a, b)
+	c := w.start("c", 3)
+	w.shared(20*time.Second, a, b, c)
+	a.stop() // now a newer one leads
+	w.eventually(20*time.Second, "c has everything", func() bool { return c.holds(all()...) })
+}
+
+// Decline implements Membership.
+func (m *fakeMembership) Decline(ps map[int32]string, urgent bool) {
+	if urgent {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.declined = append(m.declined, ps)
+	}
+}
+
+// told is what the group was told urgently.
+func (m *fakeMembership) told() []map[int32]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.declined)
+}
+
+// A shard that can't be served for this replica's own fault is declined at once, others are not; the reason is believed for longer each time it comes back.
+func TestDeclinesAreTold(t *testing.T) {
+	inWorld(t, 2, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		refused := fmt.Errorf("%w: partition 0, offset 7: newer", eventlog.ErrRefused)
+		r.store.fail(refused)
+		synctest.Wait()
+		time.Sleep(time.Second) // the bubble's clock
+		if told := r.m.told(); len(told) != 1 || told[0][0] != DeclinedRecord {
+			t.Fatalf("the group was told %v", told)
+		}
+		time.Sleep(2 * declineHoldMin) // the bubble's clock
+		if told := r.m.told(); len(told) != 1 {
+			t.Fatalf("a reason that lasts was told again: %v", told)
+		}
+		r.store.fail(nil)
+		time.Sleep(time.Second) // the bubble's clock
+		if told := r.m.told(); len(told) != 2 || len(told[1]) != 0 || len(r.Declines()) != 0 {
+			t.Fatalf("the group was told %v, and %v are declined", told, r.Declines())
+		}
+		r.store.fail(refused)
+		time.Sleep(time.Second) // the bubble's clock
+		for _, d := range r.Declines() {
+			if hold := time.Until(d.Until); hold < 2*declineHoldMin-2*time.Second || !errors.Is(d.Err, eventlog.ErrRefused) {
+				t.Errorf("the second time it is believed for %v: %v", hold, d.Err)
+			}
+		}
+		r.store.fail(fmt.Errorf("%w: no space", projection.ErrStorage))
+		time.Sleep(2*declineHoldMin + time.Second) // the bubble's clock
+		if told := r.m.told(); len(told) != 3 {
+			t.Errorf("the group was told %v", told)
+		}
+	})
+}
+
+func TestDeclineReasons(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("claim: %w", eventlog.ErrRefused), DeclinedRecord},
+		{fmt.Errorf("%w: %w", eventlog.ErrAppendRefused, kerr.InvalidTimestamp), DeclinedClock},
+		{fmt.Errorf("x: %w", kerr.TransactionalIDAuthorizationFailed), DeclinedRights},
+		{eventlog.ErrFenced, ""}, {eventlog.ErrOutcomeUnknown, ""}, {kerr.NotLeaderForPartition, ""}, {context.DeadlineExceeded, ""}, {projection.ErrLoading, ""},
+	} {
+		if got := declineReason(c.err); got != c.want {
+			t.Errorf("%v: %q, want %q", c.err, got, c.want)
+		}
+	}
+}
