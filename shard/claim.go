@@ -180,7 +180,7 @@ func (s *Shard) claimed(run int64, w eventlog.Writer, h *hydration, err error) {
 	}
 	if err != nil {
 		s.retry = min(max(2*s.retry, claimRetryMin), claimRetryMax)
-		if errors.Is(err, eventlog.ErrRefused) || errors.Is(err, eventlog.ErrFenceUnproven) {
+		if declineReason(err) != "" || errors.Is(err, eventlog.ErrFenceUnproven) {
 			s.retry = claimRetryMax // it will not change soon; the log line must not flood
 		}
 		s.log.Error("claim failed", "err", err, "again", s.retry)

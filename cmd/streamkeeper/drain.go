@@ -230,6 +230,7 @@ func (p *parts) checks() []telemetry.Check {
 		{Name: "topology descriptions", Ready: p.descriptionsRead},
 		{Name: "ownership group", Ready: p.joined},
 		{Name: "shards", Ready: p.shardsServed},
+		{Name: "declined shards", Ready: p.noneDeclined},
 	}
 }
 
@@ -305,6 +306,24 @@ func (p *parts) shardsServed() error {
 		return fmt.Errorf("%d assigned shards are not served yet", n)
 	}
 	return nil
+}
+
+// noneDeclined fails where this replica leaves shards to others for a reason that somebody has to mend here: it is of no use as it is. Records of a newer
+// version are no such reason: they come with an upgrade, and the other replicas serve those shards.
+func (p *parts) noneDeclined() error {
+	n, first := 0, shard.Decline{}
+	for _, d := range p.host.Declines() {
+		if d.Why == shard.DeclinedRecord || p.host.Owns(d.Partition) {
+			continue
+		}
+		if n++; n == 1 {
+			first = d
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d shards are left to other replicas, shard %d because of: %s: %w", n, first.Partition, first.Why, first.Err)
 }
 
 // ready is nil where every check is.

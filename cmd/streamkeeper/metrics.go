@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"streamkeeper/cleanup"
@@ -103,8 +104,12 @@ func registerProjection(m *telemetry.Metrics, store *projection.Store) error {
 func (p *parts) shardsHandler(node int32) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		st := shardStatus{NodeID: node}
+		declined := map[int32]string{}
+		for _, d := range p.host.Declines() {
+			declined[d.Partition] = fmt.Sprintf("%s: %v", d.Why, d.Err)
+		}
 		for q := range p.host.Partitions() {
-			s := shardPosition{Partition: q, Serving: p.host.Owns(q), Position: p.store.Applied(q)}
+			s := shardPosition{Partition: q, Serving: p.host.Owns(q), Position: p.store.Applied(q), Declined: declined[q]}
 			now := p.store.PartitionStats(q)
 			if s.Left = now.Lag; !now.AtEnd {
 				s.Reading = now.Because.String()

@@ -57,6 +57,8 @@ type shardReplica struct {
 	Reading  string `json:"reading,omitempty"`
 	// Error says why the replica reads the shard no further; "" where it does.
 	Error string `json:"error,omitempty"`
+	// Declined says why the replica leaves the shard to others; "" where it does not.
+	Declined string `json:"declined,omitempty"`
 }
 
 // shardStatus is what a replica answers at shardsPath.
@@ -72,6 +74,7 @@ type shardPosition struct {
 	Reading   string `json:"reading,omitempty"` // why it is being read; "" where it has been read to its end
 	Left      int64  `json:"left,omitempty"`    // offsets up to the end, as far as the log has told where that is
 	Error     string `json:"error,omitempty"`
+	Declined  string `json:"declined,omitempty"` // why this replica can't serve it, and leaves it to others
 	// Owner is who claimed the shard last, as far as this replica has read; nil where nobody has.
 	Owner *shardOwner `json:"owner,omitempty"`
 }
@@ -204,7 +207,7 @@ func shardRows(shards []inspect.Shard, replicas []shardStatus) []shardRow {
 		for _, r := range replicas {
 			for _, p := range r.Shards {
 				if p.Partition == s.Partition {
-					row.Replicas = append(row.Replicas, shardReplica{r.NodeID, p.Serving, p.Position, max(s.End-p.Position, 0), p.Reading, p.Error})
+					row.Replicas = append(row.Replicas, shardReplica{r.NodeID, p.Serving, p.Position, max(s.End-p.Position, 0), p.Reading, p.Error, p.Declined})
 				}
 			}
 		}
@@ -244,6 +247,8 @@ func writeShards(w io.Writer, rows []shardRow) error {
 				serving = "refused"
 			} else if p.Serving {
 				serving = "yes"
+			} else if p.Declined != "" {
+				serving = "declined"
 			} else if p.Reading != "" {
 				serving = "reading: " + p.Reading
 			}
@@ -263,5 +268,31 @@ func writeShards(w io.Writer, rows []shardRow) error {
 			}
 		}
 	}
+	writeDeclined(w, rows)
 	return nil
+}
+
+// writeDeclined says which replica leaves which shards to others, and why: a sentence for each reason, which many shards can have in common.
+func writeDeclined(w io.Writer, rows []shardRow) {
+	type reason struct {
+		node int32
+		why  string
+	}
+	var order []reason
+	by := map[reason][]string{}
+	for _, r := range rows {
+		for _, p := range r.Replicas {
+			if p.Declined == "" || p.Error != "" || p.Serving {
+				continue
+			}
+			k := reason{p.NodeID, p.Declined}
+			if by[k] == nil {
+				order = append(order, k)
+			}
+			by[k] = append(by[k], fmt.Sprint(r.Partition))
+		}
+	}
+	for _, k := range order {
+		fmt.Fprintf(w, "\nLeft to others by %d: shards %s: %s\n", k.node, strings.Join(by[k], ", "), k.why)
+	}
 }

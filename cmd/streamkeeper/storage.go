@@ -11,17 +11,18 @@ import (
 )
 
 const (
-	// storagePatience is how long a replica that others can stand in for goes on with a data directory that takes nothing: longer than a
-	// disk hesitates, and shorter than a client tries to commit (default.api.timeout.ms of the consumer, a minute).
-	storagePatience = 30 * time.Second
+	// storagePatience is how long a replica whose data directory takes nothing waits for others to take its shards, which it has declined by then
+	// (shard.Decline): where the leader of the ownership group is of an older version they stay here.
+	storagePatience = 2 * time.Minute
 	// storageLook is how often it is looked at.
 	storageLook = time.Second
 )
 
-// storageWatch ends a replica that can't store what it reads. It goes on answering from memory for a while, and claims nothing: what it is
-// assigned stays unserved, and what is committed can't be held back for ever. With its shards the others have no such trouble.
+// storageWatch ends a replica that can't store what it reads, and whose shards nobody takes although others could. It answers from memory meanwhile, and
+// claims nothing: what it is assigned stays unserved, and what is committed can't be held back for ever.
 type storageWatch struct {
 	look    func() error // what is wrong with the storage, nil: nothing
+	shards  func() int   // how many shards are assigned here, or served
 	members func(context.Context) ([]shard.GroupMember, error)
 	self    int32 // node id
 
@@ -29,7 +30,8 @@ type storageWatch struct {
 }
 
 func (p *parts) storageWatch(self int32) *storageWatch {
-	return &storageWatch{look: p.storage, members: p.membership.Members, self: self, patience: storagePatience, pause: storageLook}
+	shards := func() int { return p.host.OwnedCount() + p.host.Pending() }
+	return &storageWatch{look: p.storage, shards: shards, members: p.membership.Members, self: self, patience: storagePatience, pause: storageLook}
 }
 
 // storage is what is wrong with the store of any partition, other than what stands in the log.
@@ -52,7 +54,7 @@ func (p *parts) storageFailed() (n int64) {
 	return n
 }
 
-// run returns nil when ctx ends, and an error when the storage has been out of order for too long and another replica is there. Where
+// run returns nil when ctx ends, and an error when the storage has been out of order for too long and another replica is there that could serve. Where
 // several have the same trouble, perhaps with the same disk, they go one after the other, by node id, and the last one stays.
 func (w *storageWatch) run(ctx context.Context) error {
 	tick := time.NewTicker(w.pause)
@@ -65,7 +67,7 @@ func (w *storageWatch) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		err := w.look()
-		if err == nil {
+		if err == nil || w.shards() == 0 {
 			since = time.Time{}
 			continue
 		}
@@ -82,7 +84,7 @@ func (w *storageWatch) run(ctx context.Context) error {
 			if m.NodeID < w.self {
 				before++
 			}
-			if m.NodeID != w.self {
+			if m.NodeID != w.self && len(m.Declines) == 0 {
 				others++
 			}
 		}

@@ -40,13 +40,16 @@ func TestAReplicaThatCantStoreLeavesToOthers(t *testing.T) {
 		"nothing is wrong":    {func() error { return nil }, group(7, 8), 0},
 		"it comes and goes":   {everyOther(20*time.Second, full), group(7, 8), 0},
 		"not asked, no group": {always, group(), 0},
+		"the others are no better": {always, func(context.Context) ([]shard.GroupMember, error) {
+			return []shard.GroupMember{{NodeID: 7}, {NodeID: 8, Declines: map[int32]string{3: shard.DeclinedStorage}}}, nil
+		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				begun := time.Now()
-				err := (&storageWatch{look: c.look, members: c.members, self: 7, patience: storagePatience, pause: storageLook}).run(ctx)
+				err := (&storageWatch{look: c.look, shards: func() int { return 1 }, members: c.members, self: 7, patience: storagePatience, pause: storageLook}).run(ctx)
 				took := time.Since(begun)
 				switch {
 				case c.after == 0 && err != nil:
@@ -57,6 +60,21 @@ func TestAReplicaThatCantStoreLeavesToOthers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAReplicaWhoseShardsWereTakenStays: others have them, so nothing is gained by its end, and there may be space again.
+func TestAReplicaWhoseShardsWereTakenStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		w := &storageWatch{self: 7, patience: storagePatience, pause: storageLook, shards: func() int { return 0 }, look: func() error { return projection.ErrStorage },
+			members: func(context.Context) ([]shard.GroupMember, error) {
+				return []shard.GroupMember{{NodeID: 7}, {NodeID: 8}}, nil
+			}}
+		if err := w.run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // everyOther is an error for a while, then none for a while.
