@@ -246,6 +246,9 @@ type Ownership struct {
 	LogID    string `json:"logId"`    // random id of the log, drawn at its first claim of partition 0 and copied; "" if unknown
 	// Partitions is the number of partitions that the log had for the owner; 0 where it was written before there was this field.
 	Partitions int32 `json:"partitions,omitempty"`
+	// Order is one more than the highest Order of any partition that the claimer had read, so it orders the claims of a node's processes, which the clock
+	// does not; a record that repeats a claim repeats it. 0 where it was written before there was this field.
+	Order int64 `json:"order,omitempty"`
 }
 
 // DescriptionRefusalFormat is the newest format of DescriptionRefusal that this program reads and writes.

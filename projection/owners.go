@@ -120,8 +120,13 @@ func (s *Store) Replicas() []eventlog.Owner {
 func (s *Store) remember(e *engine, o eventlog.Owner) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if was, ok := s.replicas[o.NodeID]; ok && was.Timestamp > o.Timestamp {
-		return
+	if was, ok := s.replicas[o.NodeID]; ok {
+		if outlasts(was, o) {
+			return
+		}
+		if was.Instance == o.Instance {
+			o.Order = max(o.Order, was.Order)
+		}
 	}
 	b := e.db.NewBatch()
 	defer b.Close()
@@ -134,6 +139,16 @@ func (s *Store) remember(e *engine, o eventlog.Owner) {
 	if err = firstError(err, b.Commit(pebble.NoSync)); err != nil {
 		e.breakDown(err)
 	}
+}
+
+// outlasts says that what is remembered of a node is newer than o. Two processes of a node, which may have had two addresses, are told apart by the order of
+// their claims, since the clock of one may have been fast; the records of one process by when it was heard of last. Without an order, which
+// replicas of earlier versions don't write, the clocks have to do.
+func outlasts(was, o eventlog.Owner) bool {
+	if was.Instance != o.Instance && was.Order > 0 && o.Order > 0 {
+		return was.Order > o.Order
+	}
+	return was.Timestamp > o.Timestamp
 }
 
 // outdated are the nodes that can be forgotten. s.mu is held.

@@ -79,6 +79,56 @@ func TestReplicasAreRememberedForADay(t *testing.T) {
 	}
 }
 
+// TestTheNewestAddressIsNotTheClocks: a replica that comes back elsewhere, with a clock that is behind its former one, is known by its new address, in whatever
+// order partitions are read. It is remembered from when it was heard of last.
+func TestTheNewestAddressIsNotTheClocks(t *testing.T) {
+	clock := newClock()
+	now := clock.Now()
+	type record struct {
+		p        int32
+		at       time.Duration
+		instance string
+		address  string
+		order    int64
+	}
+	for _, c := range []struct {
+		name    string
+		records []record
+		want    string
+		heard   time.Duration
+	}{
+		{"the clock is behind", []record{{0, 10 * time.Minute, "a", "old:1", 1}, {1, 0, "b", "new:1", 2}}, "new:1", 0},
+		{"read the other way round", []record{{1, 0, "b", "new:1", 2}, {0, 10 * time.Minute, "a", "old:1", 1}}, "new:1", 0},
+		{"a repeat of the older claim is read last", []record{{1, 0, "b", "new:1", 3}, {0, 10 * time.Minute, "a", "old:1", 1}, {2, 11 * time.Minute, "a", "old:1", 2}}, "new:1", 0},
+		{"heard of again by a repeat of an earlier claim", []record{{0, 0, "b", "new:1", 3}, {1, 5 * time.Minute, "b", "new:1", 2}, {2, 3 * time.Minute, "a", "old:1", 1}}, "new:1", 5 * time.Minute},
+		{"the order is not lost by such a repeat", []record{{0, 0, "b", "new:1", 3}, {1, 5 * time.Minute, "b", "new:1", 1}, {2, 3 * time.Minute, "a", "old:1", 2}}, "new:1", 5 * time.Minute},
+		{"an older version", []record{{0, 0, "a", "old:1", 0}, {1, time.Minute, "b", "new:1", 5}}, "new:1", time.Minute},
+		{"back to an older version", []record{{0, 0, "a", "old:1", 4}, {1, time.Minute, "b", "new:1", 0}}, "new:1", time.Minute},
+	} {
+		cfg := testConfig(vfs.NewMem())
+		cfg.Now = clock.Now
+		s := open(t, cfg)
+		check := func(when string) {
+			t.Helper()
+			got := s.Replicas()
+			if len(got) != 1 || got[0].Address != c.want || got[0].Timestamp != now.Add(c.heard).UnixMilli() {
+				t.Errorf("%s%s: %+v, want %s heard of %v later", c.name, when, got, c.want, c.heard)
+			}
+		}
+		for _, r := range c.records {
+			offset := s.Applied(r.p)
+			e := ownershipEntry(offset, eventlog.Ownership{NodeID: 1, Address: r.address, Instance: r.instance, Order: r.order, ProducerID: 7, ProducerEpoch: int16(offset), Claim: -1})
+			e.Timestamp = now.Add(r.at).UnixMilli()
+			must(t, s.Batch(r.p, batchOf([]eventlog.Entry{e}, offset+1, offset+1)))
+		}
+		check("")
+		must(t, s.Close())
+		s = open(t, cfg)
+		check(", after a restart")
+		must(t, s.Close())
+	}
+}
+
 func TestReplicasAreBounded(t *testing.T) {
 	clock := newClock()
 	cfg := testConfig(vfs.NewMem())

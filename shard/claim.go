@@ -123,6 +123,7 @@ func (s *Shard) writeClaim(ctx context.Context) (eventlog.Writer, error) {
 	}
 	self := s.host.cfg.Self
 	self.Partitions = s.host.Partitions()
+	self.Order = s.host.nextOrder()
 	if previous != nil && previous.LogID != "" {
 		self.LogID = previous.LogID
 	} else {

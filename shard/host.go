@@ -87,6 +87,7 @@ type Host struct {
 	cancel     context.CancelCauseFunc
 	counting   sync.Mutex // held by whoever takes a census: one scan at a time
 	tally      tally
+	order      atomic.Int64   // the highest Order of an ownership record seen
 	declines   declines       // partitions that this replica can't serve
 	claims     sync.WaitGroup // goroutines that claim or release
 	hydrating  chan struct{}  // held by whoever reads the groups of a shard that is taken over
@@ -118,6 +119,7 @@ func New(cfg Config) *Host {
 	}
 	cfg.Store.OnApplied(func(p int32, next int64) { h.shards[p].postApplied(next) })
 	cfg.Store.OnOwner(func(p int32, o eventlog.Owner) {
+		h.sawOrder(o.Order)
 		if h.sameCount(o) == nil {
 			h.shards[p].lost.see(o, cfg.Self.NodeID)
 			h.shards[p].postOwner(o)
@@ -256,6 +258,25 @@ func (h *Host) Owner(p int32) (o eventlog.Owner, ok bool) {
 		return o, false
 	}
 	return o, ok && !o.Released
+}
+
+// nextOrder is the order of a claim that is about to be written: after every claim that was read, of any partition.
+func (h *Host) nextOrder() int64 {
+	highest := h.order.Load()
+	for _, o := range h.Owners() {
+		highest = max(highest, o.Order)
+	}
+	return highest + 1
+}
+
+// sawOrder notes the order of a claim that was read: its record may be replaced before the next claim looks.
+func (h *Host) sawOrder(order int64) {
+	for {
+		highest := h.order.Load()
+		if order <= highest || h.order.CompareAndSwap(highest, order) {
+			return
+		}
+	}
 }
 
 // Owners are the last ownership records of all partitions that have one, released ones too.
