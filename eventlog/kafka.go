@@ -108,6 +108,8 @@ func OpenKafka(ctx context.Context, cfg KafkaConfig) (*Kafka, error) {
 		options = append(options, kgo.SeedBrokers(cfg.SeedBrokers...))
 	}
 	options = append(options, cfg.ClientOptions...)
+	// A last push of the client's own metrics, which nobody asked for, would hold the close of a client for a second where the cluster is away.
+	options = append(options, kgo.DisableClientMetrics())
 	options = append(options, kgo.RequiredAcks(kgo.AllISRAcks())) // kgo puts its own setting into our requests
 	client, err := kgo.NewClient(options...)
 	if err != nil {

@@ -196,8 +196,9 @@ func firstAnswer[T any](ctx context.Context, r *roster, nodes []int32, ask func(
 			askNext()
 		case <-t.C:
 			askNext()
+		case <-ctx.Done():
+			return *new(T), &connectionError{anyNode, context.Cause(ctx)}
 		}
 	}
-	var none T
-	return none, last
+	return *new(T), last
 }

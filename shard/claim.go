@@ -169,7 +169,7 @@ func (s *Shard) overtaken(w eventlog.Writer) error {
 func (s *Shard) claimed(run int64, w eventlog.Writer, h *hydration, err error) {
 	if run != s.run || s.state != claiming {
 		if w != nil { // revoked while the claim was under way: nobody serves under it
-			s.host.claims.Go(func() { s.releaseWriter(context.Background(), w) })
+			s.host.claims.Go(func() { s.releaseWriter(s.host.releases, w) })
 		}
 		return
 	}

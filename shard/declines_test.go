@@ -253,3 +253,27 @@ func TestDeclineReasons(t *testing.T) {
 		}
 	}
 }
+
+// Claims are ordered by what their writers had read, across partitions, replicas and processes.
+func TestClaimsHaveAnOrder(t *testing.T) {
+	inWorld(t, 3, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		last := int64(0)
+		claims := func(r *node, p int32) {
+			t.Helper()
+			r.m.assign(time.Hour, p)
+			r.awaitServing(t)
+			o, ok := r.store.Owner(p)
+			if !ok || o.Order <= last || o.NodeID != r.cfg.Self.NodeID {
+				t.Errorf("partition %d is owned by %+v, want an order above %d", p, o, last)
+			}
+			last = o.Order
+		}
+		a, b := start(0), start(1)
+		claims(a, 0)
+		claims(a, 1)
+		claims(b, 2)
+		claims(b, 0)
+		a.stop()
+		claims(start(0), 1)
+	})
+}

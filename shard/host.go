@@ -82,15 +82,17 @@ type Host struct {
 	stats    counters
 	timings  Timings
 	// countKnown: the log has as many partitions as its owners knew.
-	countKnown atomic.Bool
-	ending     sync.Mutex // protects cancel
-	cancel     context.CancelCauseFunc
-	counting   sync.Mutex // held by whoever takes a census: one scan at a time
-	tally      tally
-	order      atomic.Int64   // the highest Order of an ownership record seen
-	declines   declines       // partitions that this replica can't serve
-	claims     sync.WaitGroup // goroutines that claim or release
-	hydrating  chan struct{}  // held by whoever reads the groups of a shard that is taken over
+	countKnown   atomic.Bool
+	stopReleases context.CancelFunc
+	ending       sync.Mutex // protects cancel
+	cancel       context.CancelCauseFunc
+	counting     sync.Mutex // held by whoever takes a census: one scan at a time
+	tally        tally
+	releases     context.Context // of released records that are being written; ends with Run
+	order        atomic.Int64    // the highest Order of an ownership record seen
+	declines     declines        // partitions that this replica can't serve
+	claims       sync.WaitGroup  // goroutines that claim or release
+	hydrating    chan struct{}   // held by whoever reads the groups of a shard that is taken over
 }
 
 // New makes the shards of cfg.Log; none serves until Run.
@@ -109,6 +111,7 @@ func New(cfg Config) *Host {
 	}
 	h := &Host{cfg: cfg, log: cfg.Logger, tracer: cfg.Tracer, ended: make(chan struct{}), tally: tally{log: cfg.Logger},
 		hydrating: make(chan struct{}, hydrationsAtOnce(runtime.GOMAXPROCS(0)))}
+	h.releases, h.stopReleases = context.WithCancel(context.Background())
 	n := cfg.Log.Identity().Partitions
 	h.shards = make([]*Shard, n)
 	for p := range n {
@@ -149,14 +152,24 @@ func (h *Host) Run(ctx context.Context) error {
 	h.stopping.Store(true)
 	stop()
 	wg.Wait()
+	h.stopReleases() // what they had not written by now was given its time
 	h.claims.Wait()
 	close(h.ended)
 	return err
 }
 
-// Shutdown hands the shards over: it leaves the group, serves on until a successor claimed each partition or ctx
-// ends, and writes a released record for what is left. Afterwards the context of Run may be ended.
+// Shutdown hands the shards over, within ctx, and releases what is left, within releaseMax. Afterwards the context of Run may be ended.
 func (h *Host) Shutdown(ctx context.Context) error {
+	err := h.HandOver(ctx)
+	// The time for the released records is their own: ctx is over when we get here with something left.
+	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseMax)
+	defer cancel()
+	h.Release(release)
+	return err
+}
+
+// HandOver leaves the group, and serves on until a successor claimed each partition or ctx ends.
+func (h *Host) HandOver(ctx context.Context) error {
 	err := h.cfg.Membership.Leave(ctx)
 	for _, s := range h.shards {
 		s.post(func(s *Shard) { s.want(false) })
@@ -164,26 +177,26 @@ func (h *Host) Shutdown(ctx context.Context) error {
 	const look = 20 * time.Millisecond // a planned stop takes seconds; the look is a few atomic loads
 	t := time.NewTicker(look)
 	defer t.Stop()
-wait:
 	for h.OwnedCount() > 0 {
 		select {
 		case <-ctx.Done():
-			break wait
+			return err
 		case <-t.C:
 		}
 	}
-	// The deadline for the released records is their own: ctx is over when we get here with something left.
-	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseMax)
-	defer cancel()
+	return err
+}
+
+// Release ends the shards that are still served, and writes a released record for each within ctx.
+func (h *Host) Release(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, s := range h.shards {
 		if s.serving.Load() {
 			wg.Add(1)
-			go func() { defer wg.Done(); s.release(release) }()
+			go func() { defer wg.Done(); s.release(ctx) }()
 		}
 	}
 	wg.Wait()
-	return err
 }
 
 // Assigned, Revoked and Lost are the MembershipListener.

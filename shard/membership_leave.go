@@ -97,10 +97,13 @@ func (m *KafkaMembership) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeMax)
 	defer cancel()
 	m.mu.Lock()
+	tried := m.leaving
 	m.leaving = true
 	left := m.left
 	m.mu.Unlock()
-	if !left {
+	if tried && !left { // Leave had its time: the cluster does not answer
+		cancel()
+	} else if !left {
 		if err := m.client.LeaveGroupContext(ctx); err != nil && !errors.Is(err, kerr.UnknownMemberID) {
 			m.log.Warn("did not leave, partitions move after the session time-out", "err", err)
 		}

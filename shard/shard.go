@@ -272,7 +272,7 @@ func (s *Shard) watchLease() {
 	switch {
 	case !valid && !s.wanted:
 		s.host.tally.say(slog.LevelInfo, "lease ended after revocation, shards stop", s.partition)
-		s.endReleasing(context.Background())
+		s.endReleasing(s.host.releases)
 	case !valid && !s.lapsed:
 		s.lapsed = true
 		s.host.tally.say(slog.LevelWarn, "lease lapsed, answers are withheld until the ownership group confirms this replica again", s.partition)

@@ -71,6 +71,7 @@ func (r *replica) serve(ctx context.Context, p *parts, ready func()) error {
 		r.drain(p)
 	case <-life.Done():
 	}
+	p.stop.begin()
 	failed := context.Cause(life)
 	if failed == nil {
 		if why := context.Cause(ctx); errors.Is(why, projection.ErrStorage) {
@@ -78,7 +79,7 @@ func (r *replica) serve(ctx context.Context, p *parts, ready func()) error {
 		}
 	}
 	end(nil)
-	if left := unfinished(running, endMax); len(left) > 0 {
+	if left := unfinished(running, p.stop.left(stopParts)); len(left) > 0 {
 		r.log.Error("the stop is not over in time, the process ends all the same", "waitedFor", left)
 		p.abandoned = true
 		return errors.Join(failed, fmt.Errorf("the stop is not over in time: %s did not end", strings.Join(left, ", ")))
@@ -88,9 +89,6 @@ func (r *replica) serve(ctx context.Context, p *parts, ready func()) error {
 	}
 	return failed
 }
-
-// endMax bounds how long a part may take to end once it is told to, after everything is handed over: each has nothing left but to return.
-const endMax = 5 * time.Second
 
 // runningPart is something that serve runs; done is closed at its end.
 type runningPart struct {
@@ -120,31 +118,36 @@ func unfinished(running []runningPart, most time.Duration) (left []string) {
 	return nil
 }
 
-// stopWithin is how long a stop may take from the signal to the end of the process: the shutdown time-out, the end of the parts, the last traces, the admin
-// address. What ends a process by force has to wait longer.
-func stopWithin(shutdownTimeout time.Duration) time.Duration {
-	return shutdownTimeout + endMax + releaseReserve + adminCloseMax
-}
+// exitMargin is what a busy machine may add between the deadline of a stop and the end of the process.
+const exitMargin = 5 * time.Second
+
+// stopWithin is how long whatever ends a process by force has to wait.
+func stopWithin(shutdownTimeout time.Duration) time.Duration { return shutdownTimeout + exitMargin }
 
 // drain hands the shards over and lets requests under way finish, within the shutdown time-out.
 func (r *replica) drain(p *parts) {
 	begun := time.Now()
 	r.log.Info("stopping", "timeout", r.flags.ShutdownTimeout)
+	p.stop.begin()
 	p.stopping.Store(true) // /readyz
 	p.systemd.Stopping(stopWithin(r.flags.ShutdownTimeout))
-	ctx, cancel := context.WithTimeout(context.Background(), r.flags.ShutdownTimeout)
-	defer cancel()
 	time.Sleep(r.flags.ShutdownDelay) // whoever asks /readyz sends nobody here any more when the listeners close
-	handing, done := context.WithTimeout(ctx, max(r.flags.ShutdownTimeout-r.flags.ShutdownDelay-releaseReserve, time.Second))
+	handing, done := p.stop.context(stopHandOver)
 	defer done()
 	p.membership.handOver(handing, done)
-	if err := p.host.Shutdown(handing); err != nil && !errors.Is(err, context.Canceled) {
+	err := p.host.HandOver(handing)
+	release, released := p.stop.context(stopRelease)
+	defer released()
+	p.host.Release(release)
+	if err != nil && !errors.Is(err, context.Canceled) {
 		r.log.Warn("the ownership group was not left in order; shards move when the session time-out is over", "err", err)
 	}
-	if err := p.gateway.Close(ctx); err != nil {
+	requests, finished := p.stop.context(stopRequests)
+	defer finished()
+	if err := p.gateway.Close(requests); err != nil {
 		r.log.Warn("connections were cut", "err", err)
 	}
-	p.readUp(ctx, r.log)
+	p.readUp(r.log)
 	r.log.Info("stopped", "duration", time.Since(begun))
 }
 
@@ -152,8 +155,8 @@ func (r *replica) drain(p *parts) {
 const readUpMax = 2 * time.Second
 
 // readUp waits until the projection has what the log has: the data directory of a stopped replica may be the last copy of it.
-func (p *parts) readUp(ctx context.Context, log *slog.Logger) {
-	ctx, cancel := context.WithTimeout(ctx, readUpMax)
+func (p *parts) readUp(log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), min(readUpMax, p.stop.left(stopRead)))
 	defer cancel()
 	var wg sync.WaitGroup
 	var behind atomic.Int32
@@ -178,9 +181,18 @@ type handover struct {
 	stop  context.CancelFunc
 }
 
+// othersShare is the part of the time for handing over in which a stop finds out who else is there; a cluster that is away answers later, or never.
+const othersShare = 4
+
 // handOver looks who else is there; stop ends the wait for successors.
 func (h *handover) handOver(ctx context.Context, stop context.CancelFunc) {
-	members, err := h.Members(ctx)
+	look := ctx
+	if ends, ok := ctx.Deadline(); ok {
+		bounded, cancel := context.WithTimeout(ctx, time.Until(ends)/othersShare)
+		defer cancel()
+		look = bounded
+	}
+	members, err := h.Members(look)
 	h.alone, h.stop = err == nil && len(members) <= 1, stop
 }
 
@@ -193,11 +205,14 @@ func (h *handover) Leave(ctx context.Context) error {
 	return err
 }
 
-// close takes down what was made, the last first.
-func (p *parts) close() {
-	if p.abandoned { // a part that has not ended may still use the others; the end of the process closes them
-		return
-	}
+// close takes down what was made, within the stop's deadline. It says whether that was done.
+func (p *parts) close() bool {
+	// A part that has not ended may still use the others; the end of the process closes them.
+	return p.abandoned || p.stop.within(stopClose, p.takeDown)
+}
+
+// takeDown takes down what was made, the last first.
+func (p *parts) takeDown() {
 	if p.gateway != nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // drained before, or never used

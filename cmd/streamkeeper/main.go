@@ -1,6 +1,6 @@
 // Command streamkeeper is the Kafka Streams group coordinator (KIP-1071) in front of a Kafka-compatible cluster.
 //
-//	serve.go replica.go drain.go             one replica: wiring, its end
+//	serve.go replica.go drain.go             one replica: wiring, its end; stopping.go: the deadline of a stop
 //	itself.go storage.go                     what is refused at the start; what ends a replica with a sick disk
 //	progress.go                              how far the reading of the log is
 //	metrics.go kafka_metrics.go              what it measures; what Kafka's coordinator measures, too

@@ -42,12 +42,10 @@ const (
 	heartbeatsPerSession = 12
 	// deleteRetentionUnread is taken for the log topic's delete.retention.ms where the cluster does not tell it: Kafka's default.
 	deleteRetentionUnread = 24 * time.Hour
-	// releaseReserve is kept of the shutdown time-out for what comes after the shards are handed over.
-	releaseReserve = 3 * time.Second
 	// dataDirMode is that of a data directory which is made here: committed offsets and names of groups are nobody else's business.
 	dataDirMode = 0o750
-	// adminCloseMax is how long a request at the admin address may last when all else has ended.
-	adminCloseMax = time.Second
+	// tracesMax bounds the sending of the last spans: nobody waits long for a backend of traces that does not answer.
+	tracesMax = 3 * time.Second
 )
 
 // replica is one replica before it runs.
@@ -82,6 +80,7 @@ type parts struct {
 	space      *annex.Space // nil: they are not kept on the cluster
 	progress   *progress
 	systemd    *telemetry.Systemd // nil: nobody wants to know
+	stop       *stopping
 	stopping   atomic.Bool
 	abandoned  bool // a part did not end when it was told to
 }
@@ -96,7 +95,8 @@ func (r *replica) prepare() (err error) {
 
 // run makes the parts one after the other, runs them until ctx ends, and takes them down in order. ready is called once
 // the replica serves.
-func (r *replica) run(ctx context.Context, ready func(*running)) error {
+func (r *replica) run(ctx context.Context, ready func(*running)) (err error) {
+	stop := &stopping{timeout: r.flags.ShutdownTimeout}
 	systemd, err := telemetry.NewSystemd(os.Getenv, os.Getpid(), r.log)
 	if err != nil { // it would be ended for its silence, for a reason that nobody sees
 		return err
@@ -115,7 +115,7 @@ func (r *replica) run(ctx context.Context, ready func(*running)) error {
 	if err != nil {
 		return err
 	}
-	defer r.flush(ctx, traces)
+	defer r.flush(stop, traces)
 	if traces.Where != "" {
 		r.log.Info("traces are sent", "to", traces.Where)
 	}
@@ -126,7 +126,7 @@ func (r *replica) run(ctx context.Context, ready func(*running)) error {
 			return err
 		}
 		defer func() {
-			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), adminCloseMax)
+			bounded, cancel := stop.context(stopTraces)
 			defer cancel()
 			_ = adm.Close(bounded)
 		}()
@@ -137,8 +137,13 @@ func (r *replica) run(ctx context.Context, ready func(*running)) error {
 		}()
 	}
 
-	p := &parts{}
-	defer p.close()
+	p := &parts{stop: stop}
+	defer func() {
+		if !p.close() {
+			r.log.Error("the stop is not over in time, the process ends all the same", "waitedFor", "what was made to be taken down")
+			err = errors.Join(err, errors.New("the stop is not over in time: what was made is not taken down"))
+		}
+	}()
 	if p.describing, err = newDescribing(r.plugin, plugin.Config{Tracer: traces.Provider.Tracer("streamkeeper"), Logger: r.log}, r.flags.PluginReaskLost); err != nil {
 		return err
 	}
@@ -176,7 +181,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 	address := net.JoinHostPort(node.Host, strconv.Itoa(int(node.Port)))
 
 	clientID := kgo.ClientID(fmt.Sprintf("streamkeeper/%d", node.ID))
-	if p.upstream, err = kgo.NewClient(kgo.SeedBrokers(r.upstream...), clientID); err != nil {
+	if p.upstream, err = kgo.NewClient(kgo.SeedBrokers(r.upstream...), clientID, kgo.DisableClientMetrics()); err != nil {
 		return fmt.Errorf("--bootstrap-servers: %w", err)
 	}
 	logConfig := eventlog.KafkaConfig{
@@ -213,7 +218,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 	membership, err := shard.NewMembership(shard.MembershipConfig{
 		Former: former.read(r.flags.LogTopic, node.ID),
 		Joined: func(id string) { former.write(r.flags.LogTopic, node.ID, id) },
-		Opts:   []kgo.Opt{kgo.SeedBrokers(r.upstream...)}, LogTopic: r.flags.LogTopic, NodeID: node.ID, Address: address,
+		Opts:   []kgo.Opt{kgo.SeedBrokers(r.upstream...), kgo.DisableClientMetrics()}, LogTopic: r.flags.LogTopic, NodeID: node.ID, Address: address,
 		SessionTimeout: r.flags.OwnershipSessionTimeout, HeartbeatInterval: r.flags.OwnershipSessionTimeout / heartbeatsPerSession,
 		Logger: r.log,
 	})
@@ -372,8 +377,8 @@ func storedTopics(store projection.Reader, p int32, group string) ([]string, err
 }
 
 // flush sends the last spans.
-func (r *replica) flush(ctx context.Context, traces *telemetry.Traces) {
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseReserve)
+func (r *replica) flush(stop *stopping, traces *telemetry.Traces) {
+	bounded, cancel := context.WithTimeout(context.Background(), min(tracesMax, stop.left(stopTraces)))
 	defer cancel()
 	if err := traces.Shutdown(bounded); err != nil {
 		r.log.Warn("the last traces are not delivered", "err", err)

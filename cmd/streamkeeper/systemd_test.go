@@ -64,7 +64,7 @@ func TestAReplicaUnderAServiceManager(t *testing.T) {
 	for r := range reports {
 		all.WriteString(r)
 	}
-	if told := all.String(); !strings.Contains(told, "\nSTOPPING=1\nEXTEND_TIMEOUT_USEC=29000000\nSTATUS=process: stopping, 4 shards are still served here\n") {
+	if told := all.String(); !strings.Contains(told, "\nSTOPPING=1\nEXTEND_TIMEOUT_USEC=25000000\nSTATUS=process: stopping, 4 shards are still served here\n") {
 		t.Errorf("at its end it was told:\n%s", told)
 	}
 }

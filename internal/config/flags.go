@@ -33,7 +33,7 @@ type Replica struct {
 	AcceptNewLog            bool              `name:"accept-new-log" help:"Begin with a new log although the data directory holds groups of another one: those are given up."`
 	AdminListen             string            `name:"admin-listen" default:"127.0.0.1:9291" placeholder:"HOST:PORT" help:"/healthz, /readyz, /metrics and /shards; empty for none. Default ${default}."`
 	OwnershipSessionTimeout time.Duration     `name:"ownership-session-timeout" default:"6s" help:"A replica that is not heard of for so long loses its shards; the cluster's group.min.session.timeout.ms must allow it."`
-	ShutdownTimeout         time.Duration     `name:"shutdown-timeout" default:"20s" help:"How long a stop may take to hand shards over and to finish requests."`
+	ShutdownTimeout         time.Duration     `name:"shutdown-timeout" default:"20s" help:"How long a stop may take as a whole: handing shards over, finishing requests, and ending."`
 	ShutdownDelay           time.Duration     `name:"shutdown-delay" default:"0s" help:"How long a stop says at /readyz that it stops before it begins to hand over; part of --shutdown-timeout."`
 	Plugin                  string            `name:"plugin" default:"topic" placeholder:"NAME" help:"Who keeps topology descriptions: topic (on the cluster itself), memory, http or none. Default ${default}."`
 	PluginSet               map[string]string `name:"plugin-set" placeholder:"NAME=VALUE" help:"A setting of the plugin, e.g. url=https://catalogue.example.org for http; repeatable, or several with semicolons between."`
