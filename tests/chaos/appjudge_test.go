@@ -99,24 +99,65 @@ func wasRemoved(times []time.Time, from, to time.Time, skewed bool) bool {
 	})
 }
 
-// wentBack: whoever gets a task begins at what is committed for it, so commits of a partition never go back.
+// wentBack: whoever gets a task begins at what is committed for it, and from there nobody else's commits count; so none is lower. Within one tenure of a member
+// a commit may be: its client gave it up after the request time-out and made another one, on another connection, and the first lay in the
+// buffers of a network that was cut and came last. Nothing orders two connections, before Kafka neither, and the next commit puts it right.
 func wentBack(group string, j history.Judged) (wrong []string) {
+	type task struct {
+		subtopology string
+		partition   int32
+	}
+	type owned struct {
+		member string
+		since  history.Stood
+	}
 	for _, p := range slices.Sorted(maps.Keys(j.Records)) {
-		last := map[eventlog.Key]history.Stood{}
+		owner := map[task]owned{}
+		subtopology := map[string]string{}                               // by source topic
+		last, base := map[eventlog.Key]int64{}, map[eventlog.Key]int64{} // what is committed, and was when the task's owner got it
 		for _, s := range j.Records[p] {
-			if s.Void || s.Record.Key.Type != eventlog.TypeOffsetCommit || s.Record.Key.Group != group {
+			if s.Void || s.Record.Key.Group != group {
 				continue
 			}
-			before, ok := last[s.Record.Key]
-			last[s.Record.Key] = s
-			if !ok {
-				continue
-			}
-			now, is := s.Record.Value.(*eventlog.OffsetCommit)
-			if !is {
-				wrong = append(wrong, fmt.Sprintf("%s: a committed offset was removed: %v; before it: %v", group, s, before))
-			} else if was, is := before.Record.Value.(*eventlog.OffsetCommit); is && now.Offset < was.Offset {
-				wrong = append(wrong, fmt.Sprintf("%s: a committed offset went back: %v; before it: %v", group, s, before))
+			switch v := s.Record.Value.(type) {
+			case *eventlog.Topology:
+				for _, sub := range v.Subtopologies {
+					for _, topic := range sub.SourceTopics {
+						subtopology[topic] = sub.SubtopologyID
+					}
+					for _, topic := range sub.RepartitionSourceTopics {
+						subtopology[topic.Name] = sub.SubtopologyID
+					}
+				}
+			case *eventlog.CurrentMemberAssignment:
+				for _, ids := range v.Active {
+					for _, partition := range ids.Partitions {
+						t := task{ids.SubtopologyID, partition}
+						if owner[t].member == s.Record.Key.Member {
+							continue
+						}
+						owner[t] = owned{s.Record.Key.Member, s}
+						for k, offset := range last {
+							if k.Partition == partition && subtopology[k.Topic] == ids.SubtopologyID {
+								base[k] = offset
+							}
+						}
+					}
+				}
+			case *eventlog.OffsetCommit:
+				k := s.Record.Key
+				if v.Offset < base[k] {
+					o := owner[task{subtopology[k.Topic], k.Partition}]
+					wrong = append(wrong, fmt.Sprintf("%s: %v; %d was committed when %s got the task: %v", group, s, base[k], o.member, o.since))
+				}
+				last[k] = v.Offset
+			case nil:
+				switch s.Record.Key.Type {
+				case eventlog.TypeOffsetCommit:
+					wrong = append(wrong, fmt.Sprintf("%s: a committed offset was removed: %v", group, s))
+				case eventlog.TypeCurrentMemberAssignment: // whoever has the task next gets it anew, the same member as well
+					maps.DeleteFunc(owner, func(_ task, o owned) bool { return o.member == s.Record.Key.Member })
+				}
 			}
 		}
 	}
@@ -126,8 +167,20 @@ func wentBack(group string, j history.Judged) (wrong []string) {
 // logLine is a line of the applications' log, as tools-log4j2.properties has it: level, message, logger.
 var logLine = regexp.MustCompile(`(?m)^\[[^\]]+\] ([A-Z]+) (.*) \(([\w.$]+)\)$`)
 
-// allowed are the errors that Kafka's client may log, and exceptions that may end one of its threads, with the reason. None is ours.
-var allowed = []struct{ text, why string }{}
+// expired is what a client logs whose commit was refused because its member had been removed. It joins again. Whether it had been is looked up in the
+// end (judgeExpired).
+var expired = regexp.MustCompile(`clientId=([^,]+), groupId=([^\]]+)\] OffsetCommit failed with UNKNOWN_MEMBER_ID`)
+
+// afterExpiry are errors of Kafka's 4.4 client that may follow: it unsubscribes and subscribes again, and the end of the first takes the subscription of the
+// second away (docs/operations.md, "A replica hangs"; the same before Kafka). The thread dies of it, and is replaced.
+var afterExpiry = []string{
+	"Consumer is not subscribed to any topics or assigned any partitions",
+	"Replacing thread in the streams uncaught exception handler",
+	"Attempt to dynamically assign partitions while manual assignment in use",
+	"Failed to leave group while closing consumer",
+	"Reconciliation failed for tasks LocalAssignment",
+	"Failed to close consumer due to the following error",
+}
 
 // unexpected are errors that a coordinator of Kafka does not answer to its own client, and at which that client may go on all the same, with a warning.
 var unexpected = []string{"UNKNOWN_SERVER_ERROR", "UnknownServerException", "INVALID_REQUEST", "InvalidRequestException", "UNSUPPORTED_VERSION", "UnsupportedVersionException"}
@@ -145,16 +198,43 @@ func (w *world) judgeAppLog(s *stage) {
 		text, to = text[:end+1], to-(len(text)-end-1)
 	}
 	s.told = to
+	if w.expired == nil {
+		w.expired = map[clientOf]bool{}
+	}
+	for _, m := range expired.FindAllStringSubmatch(text, -1) {
+		s.expired = true
+		w.expired[clientOf{m[2], m[1]}] = true
+	}
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
-		m := logLine.FindStringSubmatch(line)
-		bad := m != nil && m[1] != "WARN" || strings.Contains(line, " UNCAUGHT ") ||
-			m != nil && slices.ContainsFunc(unexpected, func(text string) bool { return strings.Contains(line, text) })
-		if !bad {
-			continue
-		}
-		if !slices.ContainsFunc(allowed, func(a struct{ text, why string }) bool { return strings.Contains(line, a.text) }) {
+		if s.wrong(line) {
 			w.t.Errorf("JVM %s says: %s", s.name, line)
 		}
 	}
+}
+
+// wrong says whether a line of the log tells of something that must not be.
+func (s *stage) wrong(line string) bool {
+	has := func(text string) bool { return strings.Contains(line, text) }
+	m := logLine.FindStringSubmatch(line)
+	switch {
+	case !has(" UNCAUGHT ") && (m == nil || m[1] == "WARN" && !slices.ContainsFunc(unexpected, has)):
+		return false
+	case expired.MatchString(line):
+		return false
+	}
+	return !s.expired || !slices.ContainsFunc(afterExpiry, has)
+}
+
+// clientOf is a client of a group, by its client id.
+type clientOf struct{ group, client string }
+
+// judgeExpired: whoever was told that its member is unknown had been removed.
+func (w *world) judgeExpired(j history.Judged) (wrong []string) {
+	for c := range w.expired {
+		if len(removals(c.group, j)[c.client]) == 0 {
+			wrong = append(wrong, fmt.Sprintf("%s: a commit of %s was refused with UNKNOWN_MEMBER_ID, and it was never removed", c.group, c.client))
+		}
+	}
+	return wrong
 }

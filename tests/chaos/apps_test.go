@@ -22,6 +22,8 @@ type stage struct {
 	name   string
 	host   *kafkatest.AppHost
 	told   int // how much of its log has been judged
+	// expired says that a client of it was told that its member had been removed.
+	expired bool
 }
 
 // application is a real Kafka Streams application: one instance on each stage, state with standbys, under load.

@@ -55,6 +55,7 @@ func (w *world) judge() (wrong []string) {
 		rejoins += m.rejoins.Load()
 	}
 	w.t.Logf("%d requests %v, %d claims, %d void records, %d times a member had been expired", len(h.Ops), outcomes, tenures, len(j.Void()), rejoins)
+	wrong = append(wrong, w.judgeExpired(j)...)
 	for i, k := range w.keepers {
 		wrong = append(wrong, w.compare(i, k.DataDir(), j)...)
 	}

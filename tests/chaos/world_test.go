@@ -52,6 +52,7 @@ type world struct {
 	// skewed says that a clock was wrong in this run, clocks that one may be.
 	skewed, clocks bool
 	patient        bool
+	expired        map[clientOf]bool // clients of applications who were told that their member is unknown
 }
 
 // cast says who plays in a world.
