@@ -1,6 +1,7 @@
 package kafkatest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -61,6 +62,47 @@ func buildKeeper(src, bin string, flags ...string) error {
 		return fmt.Errorf("go build ./cmd/streamkeeper in %s: exit %d, %w\n%s%s", src, exit, orNone(err), tail(out), tail(errOut))
 	}
 	return nil
+}
+
+// futureBinary is keeperBinary as a version to come may be: its ownership records have a format that today's does not know.
+var futureBinary = sync.OnceValues(func() (string, error) {
+	root, err := workRoot()
+	if err != nil {
+		return "", err
+	}
+	source := filepath.Join(RepoDir(), "eventlog", "record.go")
+	text, err := os.ReadFile(source)
+	if err != nil {
+		return "", err
+	}
+	const format = "const OwnershipFormat = "
+	begin, rest, ok := strings.Cut(string(text), format)
+	digits, after, whole := strings.Cut(rest, "\n")
+	today, err := strconv.Atoi(digits)
+	if !ok || !whole || err != nil {
+		return "", fmt.Errorf("%s has no line %q and a number", source, format)
+	}
+	changed, overlay := filepath.Join(root, "future-record.go"), filepath.Join(root, "future-overlay.json")
+	files, err := json.Marshal(map[string]map[string]string{"Replace": {source: changed}})
+	if err != nil {
+		return "", err
+	}
+	err = errors.Join(os.WriteFile(changed, []byte(fmt.Sprintf("%s%s%d\n%s", begin, format, today+1, after)), 0o644), os.WriteFile(overlay, files, 0o644))
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(root, "streamkeeper-future")
+	return bin, buildKeeper(RepoDir(), bin, "-overlay", overlay)
+})
+
+// FutureBinary is streamkeeper as a version to come may be: it writes ownership records of a newer format, and reads today's as well.
+func FutureBinary(tb testing.TB) string {
+	tb.Helper()
+	bin, err := futureBinary()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return bin
 }
 
 // CurrentBinary is streamkeeper built from today's sources: what a Keeper runs unless Use says otherwise.

@@ -26,7 +26,7 @@
 //	rolling_test.go   three replicas restarted, killed, and paused, one after the other, under applications with standbys
 //	rolling_upgrade_test.go  from older builds to today's, replica by replica, and back
 //	mixed_test.go     versions side by side: what goes from replica to replica, both ways
-//	newer_test.go     records of a newer version in the log, of each kind
+//	newer_test.go     records of a newer version in the log, of each kind; a newer replica among older ones
 //	stateful_test.go  repartition topics, stores, a windowed join: internal topics made, state restored, all deleted
 //	apps_test.go           real applications of many kinds, in Kafka and through streamkeeper: what their stories share
 //	apps_scale_test.go     1, 3, 1 instances, restarts, crashes, slow, paused and clinging members: no task has two owners

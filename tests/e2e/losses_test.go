@@ -203,8 +203,8 @@ func (r *fleet) askOffsets(node int32, group string, least map[int32]int64) stri
 	return "offsets"
 }
 
-// TestDataDirectoryIsLost: the data directory of a replica is removed while it is stopped, and another's under it while it runs. The
-// first reads the log again; the second is the worse for it in nothing that a client sees.
+// TestDataDirectoryIsLost: the data directory of a replica is removed while it is stopped, another's under it while it runs, and at last all are, with all
+// replicas killed. The first and the last read the log again; the second is the worse for it in nothing that a client sees.
 func TestDataDirectoryIsLost(t *testing.T) {
 	t.Parallel()
 	r := startFleet(t, kafkatest.Shared(t, kafka44), 2, "--plugin", "none")
@@ -266,6 +266,29 @@ func TestDataDirectoryIsLost(t *testing.T) {
 	for _, node := range r.nodes {
 		r.replicas[node].WaitReady()
 	}
+
+	before = kafkatest.Committed(t, r.bootstrap(), group, group+"-in")
+	for _, node := range r.nodes {
+		r.replicas[node].Kill()
+	}
+	for _, node := range r.nodes {
+		if err := os.RemoveAll(r.replicas[node].DataDir()); err != nil {
+			t.Fatal(err)
+		}
+		r.replicas[node].Start()
+	}
+	for r.replicas[owner].Ready() != nil || r.replicas[other].Ready() != nil { // nobody is told meanwhile that there is nothing
+		r.askOffsets(owner, group, before)
+		r.askOffsets(other, group, before)
+		if !r.replicas[owner].Running() || !r.replicas[other].Running() {
+			t.Fatal("a replica whose directory is lost does not start")
+		}
+	}
+	r.askOffsets(owner, group, before)
+	r.askOffsets(other, group, before)
+	load.Send(100)
+	sink.WaitAll(load.Sent(), outcome)
+	kafkatest.WaitCommitted(t, r.bootstrap(), group, group+"-in", outcome)
 	if n := len(a.Events("TASKS")); n != states || len(a.Uncaught()) > 0 {
 		t.Errorf("the application had the tasks %q meanwhile, and uncaught exceptions %q", a.Events("TASKS"), a.Uncaught())
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -250,6 +251,65 @@ func (r *fleet) servesAsEver(group string) {
 	for _, node := range r.nodes {
 		if err := groupRequests(group, "", -1)[2].outcome(group, exchange(t, r.replicas[node], groupRequests(group, "", -1)[2].req)); err != nil && !errors.Is(err, kerr.NotCoordinator) {
 			t.Errorf("replica %d answers OffsetFetch of group %s with %v", node, group, err)
+		}
+	}
+}
+
+// TestANewerReplicaAmongOlderOnes: one of three replicas is of a version whose ownership records the others can't read. A shard that it had once is its
+// own from then on: the others leave it to the newer one, whoever was its owner before, and serve what they can read. While the newer one is away its
+// shards wait for it, and clients with them.
+func TestANewerReplicaAmongOlderOnes(t *testing.T) {
+	t.Parallel()
+	r := startFleet(t, kafkatest.Shared(t, kafka44), 3, "--plugin", "none")
+	r.waitSpread(r.nodes...)
+	kafkatest.CreateTopics(t, r.cluster.Bootstrap(), partitions, "newer-in")
+	seekers := r.seekAs("seek-newer", "newer-in")
+	r.during(seekers, "all of one version", func() {})
+	newest := r.nodes[2]
+	// readable are the shards that the older ones can still read: nobody of the newer version has claimed them.
+	readable := func() (n int) {
+		for p, records := range readLog(t, r.cluster.Bootstrap(), r.topic) {
+			if !slices.ContainsFunc(records, func(rec logRecord) bool { return rec.owner != nil && rec.owner.Format > 1 }) {
+				n++
+			} else if o := r.owners()[p]; o != nil && o.NodeID != newest {
+				t.Errorf("shard %d has records that only replica %d can read, and is owned by %d", p, newest, o.NodeID)
+			}
+		}
+		return n
+	}
+	newer := func(what string) {
+		t.Helper()
+		kafkatest.Eventually(t, takeover, func() error {
+			if got := shares(r.owners()); got[nodeOne]+got[nodeTwo]+got[newest] != 8 || got[newest] == 0 {
+				return fmt.Errorf("%s: shards by owner %v", what, got)
+			}
+			return nil
+		})
+		t.Logf("%s: %v own the shards, %d are readable for all", what, shares(r.owners()), readable())
+	}
+	r.during(seekers, "the third is replaced by a newer version", func() {
+		r.replicas[newest].Stop()
+		r.replicas[newest].Use(kafkatest.FutureBinary(t))
+		r.replicas[newest].Start()
+		newer("the third is newer")
+	})
+	for _, node := range r.nodes {
+		r.replicas[node].WaitReady()
+	}
+	// Which shards the third gets is for the group of the replicas to say; they are the same again when it comes back.
+	for range 2 {
+		before := readable()
+		r.replicas[newest].Stop()
+		kafkatest.Eventually(t, takeover, func() error {
+			if got := shares(r.owners()); got[nodeOne]+got[nodeTwo] < before || got[newest] > 0 {
+				return fmt.Errorf("without the newer replica the shards are owned by %v, want all %d that the others can read", got, before)
+			}
+			return nil
+		})
+		r.replicas[newest].Start()
+		r.during(seekers, "the newer one was away", func() { newer("it is back") })
+		for _, node := range r.nodes {
+			r.replicas[node].WaitReady()
 		}
 	}
 }
