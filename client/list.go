@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -50,13 +49,13 @@ func (a *Admin) listOnce(ctx context.Context, states []string) (out []ListedGrou
 		errs []error
 		all  = map[string]ListedGroup{} // a group that moves while we ask may be on two nodes' lists
 	)
+	nodes, err := a.nodes(ctx)
+	if err != nil {
+		return nil, false, fmt.Errorf("list the nodes: %w", err)
+	}
 	failed := func(node Node, err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if node.ID < 0 { // nobody said which nodes there are
-			errs = append(errs, fmt.Errorf("list the nodes: %w", err))
-			return
-		}
 		errs = append(errs, fmt.Errorf("list the groups of node %v: %w", node, err))
 	}
 	read := func(node Node, resp *kmsg.ListGroupsResponse) {
@@ -71,15 +70,13 @@ func (a *Admin) listOnce(ctx context.Context, states []string) (out []ListedGrou
 			}
 		}
 	}
-	request := func() *kmsg.ListGroupsRequest {
-		req := kmsg.NewPtrListGroupsRequest()
-		req.TypesFilter = []string{streamsType}
-		return req
-	}
-	settle := func(node Node, kresp kmsg.Response, err error) {
+	settle := func(node Node) {
 		for failures := 1; ; failures++ {
+			req := kmsg.NewPtrListGroupsRequest()
+			req.TypesFilter = []string{streamsType}
+			// Not a retriable one, nor RequestSharded: kgo would go on asking a node that hangs for half a minute, where we look whether it is still there.
+			resp, err := req.RequestWith(ctx, a.cl.Broker(int(node.ID)))
 			if err == nil {
-				resp := kresp.(*kmsg.ListGroupsResponse)
 				if len(states) > 0 && resp.Version < 4 {
 					failed(node, &Error{Err: kerr.UnsupportedVersion, Message: fmt.Sprintf("it speaks version %d of ListGroups, which has no states", resp.Version)})
 					return
@@ -89,25 +86,31 @@ func (a *Admin) listOnce(ctx context.Context, states []string) (out []ListedGrou
 					return
 				}
 			}
-			if again, _ := moved(err); !again && !passing(err) || node.ID < 0 {
+			again, _ := moved(err)
+			if again = again || passing(err); again {
+				if cause := pause(ctx, retryDelay(failures)); cause != nil {
+					failed(node, fmt.Errorf("%w (%w)", err, cause))
+					return
+				}
+			}
+			var refused *Error
+			if !errors.As(err, &refused) { // also where kgo does not know the node any more, for which it has no error of its own
+				unreached(a.cl, err)
+				if a.gone(ctx, node, nodes) {
+					mu.Lock()
+					defer mu.Unlock()
+					left = true
+					return
+				}
+			}
+			if !again {
 				failed(node, err)
 				return
 			}
-			if cause := pause(ctx, retryDelay(failures)); cause != nil {
-				failed(node, fmt.Errorf("%w (%w)", err, cause))
-				return
-			}
-			if passing(err) && a.gone(ctx, node) {
-				mu.Lock()
-				defer mu.Unlock()
-				left = true
-				return
-			}
-			kresp, err = a.cl.Broker(int(node.ID)).Request(ctx, request())
 		}
 	}
-	for _, s := range a.cl.RequestSharded(ctx, request()) {
-		wg.Go(func() { settle(nodeOf(s.Meta), s.Resp, s.Err) })
+	for _, node := range nodes {
+		wg.Go(func() { settle(node) })
 	}
 	wg.Wait()
 	out = make([]ListedGroup, 0, len(all))
@@ -118,12 +121,54 @@ func (a *Admin) listOnce(ctx context.Context, states []string) (out []ListedGrou
 	return out, left, errors.Join(errs...)
 }
 
-// gone says that the cluster does not list the node any more. A cluster that does not say may have it still.
-func (a *Admin) gone(ctx context.Context, node Node) bool {
-	req := kmsg.NewPtrMetadataRequest()
-	req.Topics = []kmsg.MetadataRequestTopic{} // none: nil would be all
-	resp, err := req.RequestWith(ctx, a.cl)
-	return err == nil && len(resp.Brokers) > 0 && !slices.ContainsFunc(resp.Brokers, func(b kmsg.MetadataResponseBroker) bool { return b.NodeID == node.ID })
+// nodes are those that the cluster lists.
+func (a *Admin) nodes(ctx context.Context) ([]Node, error) {
+	resp, err := nodesRequest().RequestWith(ctx, a.cl)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Node, 0, len(resp.Brokers))
+	for _, b := range resp.Brokers {
+		out = append(out, Node{b.NodeID, b.Host, b.Port})
+	}
+	if len(out) == 0 {
+		return nil, errors.New("the cluster lists none")
+	}
+	return out, nil
 }
 
-func nodeOf(m kgo.BrokerMetadata) Node { return Node{m.NodeID, m.Host, m.Port} }
+// gone says that the cluster does not list the node any more. A cluster that does not say may have it still. All others are asked at once and
+// the first answer counts: any one of them may hang as the node does.
+func (a *Admin) gone(ctx context.Context, node Node, nodes []Node) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the others
+	asked := a.cl.SeedBrokers()
+	for _, other := range nodes {
+		if other.ID != node.ID {
+			asked = append(asked, a.cl.Broker(int(other.ID)))
+		}
+	}
+	answers := make(chan []kmsg.MetadataResponseBroker, len(asked))
+	for _, b := range asked {
+		go func() {
+			resp, err := nodesRequest().RequestWith(ctx, b)
+			if err != nil {
+				answers <- nil
+				return
+			}
+			answers <- resp.Brokers
+		}()
+	}
+	for range asked {
+		if listed := <-answers; len(listed) > 0 {
+			return !slices.ContainsFunc(listed, func(b kmsg.MetadataResponseBroker) bool { return b.NodeID == node.ID })
+		}
+	}
+	return false
+}
+
+func nodesRequest() *kmsg.MetadataRequest {
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{} // none: nil would be all
+	return req
+}

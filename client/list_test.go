@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -50,6 +51,55 @@ func TestListGoesOnWithoutANodeThatHasLeft(t *testing.T) {
 	defer cancel()
 	if got, err := NewAdmin(c.client()).ListStreamsGroups(ctx); err == nil || len(got) != 1 || !strings.Contains(err.Error(), c.node(2).String()) {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// A node that hangs, whose connections open and stay silent, is asked again only as long as it is listed.
+func TestListGoesOnWithoutANodeThatHangs(t *testing.T) {
+	c := startFake(t, 3)
+	var asked1 atomic.Int32
+	var taken atomic.Bool
+	hangs := func() kmsg.Response {
+		<-t.Context().Done()
+		return nil
+	}
+	c.on(16, func(at int32, _ kmsg.Request) kmsg.Response {
+		switch at {
+		case 1:
+			asked1.Add(1)
+		case 2:
+			return hangs()
+		}
+		resp := kmsg.NewPtrListGroupsResponse()
+		if at == 3 && taken.Load() {
+			g := kmsg.NewListGroupsResponseGroup()
+			g.Group, g.ProtocolType, g.GroupType, g.GroupState = "a", "streams", "streams", "Stable"
+			resp.Groups = append(resp.Groups, g)
+		}
+		return resp
+	})
+	c.on(3, func(at int32, req kmsg.Request) kmsg.Response {
+		if at == 2 {
+			return hangs()
+		}
+		resp := c.metadata(at, req).(*kmsg.MetadataResponse)
+		if taken.Load() {
+			resp.Brokers = append(resp.Brokers[:1], resp.Brokers[2])
+		}
+		return resp
+	})
+	const timeout = 500 * time.Millisecond // kgo's, of a request
+	time.AfterFunc(timeout/2, func() { taken.Store(true) })
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	got, err := NewAdmin(c.client(kgo.RequestTimeoutOverhead(timeout))).ListStreamsGroups(ctx)
+	if err != nil || len(got) != 1 || got[0] != (ListedGroup{"a", "Stable", c.node(3)}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	// One time-out of the node that hangs and a pause; what is beyond is for slow machines.
+	if took := time.Since(began); took > 5*time.Second || asked1.Load() != 2 {
+		t.Errorf("it took %v; node 1 was asked %d times", took, asked1.Load())
 	}
 }
 
