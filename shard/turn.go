@@ -326,11 +326,8 @@ func (s *Shard) acknowledge(a ack) {
 		case a.err != nil:
 			a.barrier.fail(ErrLoading)
 			s.failed(a.err)
-		case s.wanted && s.leaseValid():
-			s.hand(*a.barrier)
-		default: // the same doubt as for a write, below
-			s.unproven = append(s.unproven, unproven{*a.barrier, a.offset})
-			s.proving.Store(true)
+		default:
+			s.unproved(*a.barrier, a.offset)
 		}
 		return
 	}
@@ -353,25 +350,38 @@ func (s *Shard) acknowledge(a ack) {
 	proven := s.wanted && s.leaseValid()
 	for _, w := range in.waiters {
 		if w.write && !proven {
-			s.unproven = append(s.unproven, unproven{w, in.g.lastOffset})
-			s.proving.Store(true)
+			s.unproved(w, in.g.lastOffset)
 			continue
 		}
 		s.hand(w)
 	}
 }
 
-// unproven is an answer to a write that was acknowledged while another replica may have claimed the partition already: where the
-// claim's producer id is another one the cluster acknowledges what no reader counts (D4). It leaves when our own projection has passed
-// the record, with our claim still the last one.
+// unproven is an answer that an acknowledgement does not prove (D3). It leaves when our own projection has passed the record that was
+// acknowledged, with our claim still the last one. There are two kinds:
+//
+//   - what waits for a barrier. The barrier's record was written after the request came, so whoever reads it behind our claim alone knows that no
+//     other claim was in the log at that moment. It rests on nothing but the log and our reading of it: not on the group, not on what the
+//     cluster refuses.
+//   - writes, where another replica may have claimed the partition already: a cluster that can't refuse a former owner (D4)
+//     acknowledges what no reader counts.
 type unproven struct {
 	w      waiter
 	offset int64
 }
 
+// unproved has an answer wait until the projection has passed the record at the offset.
+func (s *Shard) unproved(w waiter, offset int64) {
+	s.unproven = append(s.unproven, unproven{w, offset})
+	s.proving.Store(true)
+}
+
 // prove gives out the answers whose records the projection has passed. Ownership records below were told first, and would have ended
-// the shard.
+// the shard. Where the projection was thrown away meanwhile, and is read again, it passes other records of those offsets: the shard ends.
 func (s *Shard) prove(applied int64) {
+	if len(s.unproven) == 0 || s.forgotten() {
+		return
+	}
 	keep := s.unproven[:0]
 	for _, u := range s.unproven {
 		if u.offset < applied {
