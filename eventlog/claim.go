@@ -19,8 +19,10 @@ import (
 //  2. The ownership record as the first batch under that epoch, sequence 0. Until it is in the log the old epoch is
 //     still accepted, so everything before it counts; from then on the leader refuses the old epoch.
 //  3. Once per process: a write under the old epoch, which must be refused.
-//  4. Where the producer id is another one than the predecessor's, the leader can't refuse the predecessor: one lease
-//     is waited, in which the predecessor, who hears nothing from its group any more, stops by itself.
+//
+// Where the producer id is another one than the predecessor's, the new epochs fence nobody. So before step 2 the predecessor's own producer id is fenced
+// (former.go). Where the cluster does not let us do that, one lease is waited after step 2, in which the predecessor, who hears nothing from
+// its group any more, stops by itself.
 //
 // A renewal is steps 1 and 2 between two batches, but names the epoch in force: the coordinator refuses it where
 // somebody else claimed. Not every cluster checks that, so what was written between our last batch and the new
@@ -47,7 +49,7 @@ func (k *Kafka) ClaimAfter(ctx context.Context, p int32, o Ownership, prev *Owne
 		return nil, fmt.Errorf("claim of %s-%d: %w", k.cfg.Topic, p, err)
 	}
 	if c := a.Claim(); c.FreshProducer && lease > 0 {
-		k.log.Warn("the cluster gave another producer id than the last owner's, so it can't refuse that one: one lease is waited", "topic", k.id.Topic, "partition", p,
+		k.log.Warn("the cluster gave another producer id than the last owner's, and can't be made to refuse that one: one lease is waited", "topic", k.id.Topic, "partition", p,
 			"producerId", c.ProducerID, "previous", prev.ProducerID, "lease", lease)
 		t := time.NewTimer(lease)
 		defer t.Stop()
@@ -61,7 +63,7 @@ func (k *Kafka) ClaimAfter(ctx context.Context, p int32, o Ownership, prev *Owne
 	return a, nil
 }
 
-// freshProducer says that the cluster can't refuse the previous owner. One that released the partition has ended.
+// freshProducer says that the epochs of c's producer id do not fence the previous owner. One that released the partition has ended.
 func freshProducer(prev *Owner, c Claim) bool {
 	return prev != nil && !prev.Released && prev.ProducerID != c.ProducerID
 }
@@ -82,7 +84,9 @@ func (k *Kafka) claim(ctx context.Context, p int32, o Ownership, prev *Owner) (*
 		if err != nil {
 			return nil, err
 		}
-		c.FreshProducer = freshProducer(prev, c)
+		if c.FreshProducer, err = k.fenceFormer(ctx, c, o, prev); err != nil {
+			return nil, err
+		}
 		return k.writeClaim(ctx, c, o)
 	}
 	a, proof, err := k.firstClaim(ctx, p, o, prev)
@@ -204,7 +208,8 @@ func (a *appender) renew() {
 		a.renewal = renewalNone
 		a.renewAt = time.Now().Add(a.k.RenewInterval() / 8)
 		a.idle()
-		a.kick()
+		// The partition's leader forgets a producer that has written nothing for producer.id.expiration.ms, and then accepts older epochs again.
+		a.push(a.ownership(false, nil))
 	case c.ProducerID != was.ProducerID || c.ProducerEpoch <= was.ProducerEpoch:
 		a.die(fmt.Errorf("%w: renewal of %s gave producer id %d epoch %d after %d epoch %d", ErrClaimExpired, id, c.ProducerID, c.ProducerEpoch, was.ProducerID, was.ProducerEpoch))
 	default:

@@ -267,7 +267,9 @@ func TestRenewalFails(t *testing.T) {
 	}
 }
 
-func TestFreshProducerWaitsOneLease(t *testing.T) {
+// TestFreshProducerIsFencedOrWaitedFor: where the producer id is another one than the predecessor's, that one is fenced, and where the cluster does not take
+// that, a lease is waited.
+func TestFreshProducerIsFencedOrWaitedFor(t *testing.T) {
 	c := fakeCluster(t)
 	k := open(t, c.ListenAddrs(), partitions(1))
 	w := claim(t, k, 0)
@@ -276,19 +278,74 @@ func TestFreshProducerWaitsOneLease(t *testing.T) {
 	old.ProducerID--
 	released.ProducerID--
 	released.Released = true
+	var code int16
+	var fences []kmsg.RecordBatch
+	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if b := batchOf(t, req.(*kmsg.ProduceRequest).Topics[0].Partitions[0]); b.ProducerEpoch == formerEpoch {
+			fences = append(fences, b)
+			return answer(req, code), nil, true
+		}
+		return nil, nil, false
+	})
 	for _, test := range []struct {
-		name  string
-		prev  *Owner
-		fresh bool
-	}{{"none", nil, false}, {"same", &now, false}, {"released", &released, false}, {"another", &old, true}} {
+		name          string
+		prev          *Owner
+		code          int16
+		fenced, fresh bool
+	}{
+		{"none", nil, 0, false, false},
+		{"same", &now, 0, false, false},
+		{"released", &released, 0, false, false},
+		{"another", &old, 0, true, false},
+		{"another, fenced before", &old, kerr.OutOfOrderSequenceNumber.Code, true, false},
+		{"another, and the cluster asks its coordinator", &old, kerr.InvalidProducerEpoch.Code, true, true},
+		{"another, and the cluster does not know it", &old, kerr.InvalidProducerIDMapping.Code, true, true},
+	} {
 		const lease = 150 * time.Millisecond
+		code, fences = test.code, nil
 		began := time.Now()
-		w, err := k.ClaimAfter(t.Context(), 0, Ownership{}, test.prev, lease)
+		w, err := k.ClaimAfter(t.Context(), 0, Ownership{NodeID: 5}, test.prev, lease)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); w.Claim().FreshProducer != test.fresh || test.fresh != (took >= lease) {
+		took := time.Since(began)
+		if w.Claim().FreshProducer != test.fresh || test.fresh && took < lease {
 			t.Errorf("%s: fresh %v after %v", test.name, w.Claim().FreshProducer, took)
 		}
+		if len(fences) > 1 || (len(fences) == 1) != test.fenced {
+			t.Errorf("%s: %d batches under the former producer id", test.name, len(fences))
+			continue
+		}
+		for _, b := range fences {
+			var e Entry
+			if _, err := decodeRecord(b.Records, 0, &e); err != nil {
+				t.Fatal(err)
+			}
+			r, err := Decode(Raw{e.Key, e.Value})
+			if o, ok := r.Value.(*Ownership); err != nil || !ok || b.ProducerID != old.ProducerID || o.ProducerID != old.ProducerID || o.ProducerEpoch != formerEpoch || o.Claim != -1 || o.NodeID != 5 {
+				t.Errorf("%s: fenced by %+v, %v", test.name, r, err)
+			}
+		}
 	}
+}
+
+// TestAClaimThatIsNotRenewedWritesAllTheSame: the leader would forget its producer otherwise, and accept older epochs again.
+func TestAClaimThatIsNotRenewedWritesAllTheSame(t *testing.T) {
+	c := fakeCluster(t)
+	k := open(t, c.ListenAddrs(), partitions(1), renewing(50*time.Millisecond))
+	w := claim(t, k, 0)
+	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.TransactionalIDAuthorizationFailed, Count: -1})
+	defer fault.Remove()
+	first, err := k.End(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if end, err := k.End(t.Context(), 0); err != nil || end < first+3 {
+			return fmt.Errorf("the log ends at %d, was %d, %v", end, first, err)
+		}
+		return nil
+	})
+	mustPut(t, w, kv("a", "1"))
 }

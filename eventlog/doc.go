@@ -20,6 +20,7 @@
 //	roster.go     brokers that hang: whom to ask, and when to give up
 //	claim.go      claims and their renewal; proof.go: is there a fence at all?
 //	coordinator.go  the broker that gives out a partition's producer epochs
+//	former.go     a producer id that the cluster has forgotten is fenced by hand
 //	annex.go      a second topic, whose writers adopt the claims of the log's
 //	appender.go   the Writer of one partition: queue, the batch under way, outcomes
 //	sender.go     one Produce request at a time for all partitions of a broker

@@ -211,8 +211,9 @@ func (f *Fake) claim(ctx context.Context, p int32, o Ownership, prev *Owner) (*f
 		return nil, errs[0]
 	}
 	w := &fakeWriter{f: f, part: part, owner: o}
+	fresh := w.fenceFormer(prev)
 	w.take()
-	w.current.FreshProducer = freshProducer(prev, w.current)
+	w.current.FreshProducer = fresh
 	part.writers = append(part.writers, w)
 	return w, nil
 }

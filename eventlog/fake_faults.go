@@ -9,7 +9,7 @@ import (
 type fakeFaults struct {
 	holdAppends, holdAcks, holdClaims, holdTail bool
 	forgetful                                   bool
-	unfenced                                    bool
+	unfenced, keepsFormer                       bool
 
 	appends     []fakeFault // for the next appends, in order
 	claimErrors []error
@@ -150,6 +150,12 @@ func (f *Fake) Unfence(p int32) {
 	f.at(p, func(part *fakePartition) { part.faults.unfenced = true })
 }
 
+// KeepFormer makes p a partition of a cluster that does not let a producer id be fenced that it has forgotten: it asks its coordinator for every
+// producer, say. A claimer then waits for a lease (FreshProducer).
+func (f *Fake) KeepFormer(p int32) {
+	f.at(p, func(part *fakePartition) { part.faults.keepsFormer = true })
+}
+
 // FailClaim makes the next Claim of p fail with err; nothing is written.
 func (f *Fake) FailClaim(p int32, err error) {
 	f.at(p, func(part *fakePartition) { part.faults.claimErrors = append(part.faults.claimErrors, err) })
@@ -225,7 +231,7 @@ func (f *Fake) Renew(w Writer) Claim {
 }
 
 // ExpireProducer makes the next claim of p get a new producer id with epoch 0, as after transactional.id.expiration.ms:
-// the broker then refuses nothing of the predecessor's.
+// the broker then refuses of the predecessor's only what the claimer has it refuse (see KeepFormer).
 func (f *Fake) ExpireProducer(p int32) {
 	f.at(p, func(part *fakePartition) {
 		part.producer += 1000000

@@ -281,16 +281,36 @@ func TestFakeFencesByProducerEpoch(t *testing.T) {
 		synctest.Wait()
 		equal(t, "outcomes", o.list(), []string{"old: " + ErrFenced.Error(), "new@3"})
 
+		// Another producer id: the former one is fenced, also where the claimer knows of one before it.
 		f.ExpireProducer(0)
-		prev := &Owner{Ownership: Ownership{ProducerID: rival.Claim().ProducerID}}
+		next, err := f.ClaimAfter(t.Context(), 0, Ownership{NodeID: 2}, &Owner{Ownership: rival.(*fakeWriter).owner, Offset: 2}, time.Minute)
+		if err != nil || next.Claim().FreshProducer || next.Claim().ProducerID == rival.Claim().ProducerID {
+			t.Fatalf("%+v, %v", next, err)
+		}
+		rival.Append(1, []Raw{kv("a", "late")}, o.done("late"))
+		synctest.Wait()
+		equal(t, "outcomes", o.list()[2:], []string{"late: " + ErrFenced.Error()})
+		f.ExpireProducer(0)
+		last, err := f.ClaimAfter(t.Context(), 0, Ownership{NodeID: 4}, &Owner{Ownership: rival.(*fakeWriter).owner, Offset: 2}, time.Minute)
+		if err != nil || last.Claim().FreshProducer {
+			t.Fatalf("%+v, %v", last, err)
+		}
+		next.Append(1, []Raw{kv("a", "late")}, o.done("late"))
+		synctest.Wait()
+		equal(t, "outcomes", o.list()[3:], []string{"late: " + ErrFenced.Error()})
+		rival = last
+
+		f.KeepFormer(0)
+		f.ExpireProducer(0)
+		prev := &Owner{Ownership: Ownership{ProducerID: rival.Claim().ProducerID}, Offset: rival.Claim().Generation}
 		began := time.Now()
-		next, err := f.ClaimAfter(t.Context(), 0, Ownership{NodeID: 3}, prev, time.Minute)
+		next, err = f.ClaimAfter(t.Context(), 0, Ownership{NodeID: 3}, prev, time.Minute)
 		if err != nil || !next.Claim().FreshProducer || time.Since(began) != time.Minute {
 			t.Fatalf("%+v, %v after %v", next.Claim(), err, time.Since(began))
 		}
 		rival.Append(1, []Raw{kv("a", "unfenced")}, o.done("unfenced"))
 		synctest.Wait()
-		equal(t, "the broker can't refuse a predecessor with another producer id", o.list()[2:], []string{"unfenced@5"})
+		equal(t, "the broker can't refuse a predecessor with another producer id", o.list()[4:], []string{fmt.Sprintf("unfenced@%d", next.Claim().Generation+1)})
 	})
 }
 

@@ -41,6 +41,37 @@ func (w *fakeWriter) take() {
 	w.last, w.lost = w.current.Generation, false // a new epoch begins with a sequence of its own
 }
 
+// fenceFormer does to the partition what the real one does, before the writer takes its claim.
+func (w *fakeWriter) fenceFormer(prev *Owner) (fresh bool) {
+	next := Claim{Partition: w.part.p, ProducerID: w.part.producer}
+	if !freshProducer(prev, next) {
+		return false
+	}
+	if w.part.faults.keepsFormer {
+		return true
+	}
+	former := []int64{prev.ProducerID}
+	for _, b := range w.part.batches {
+		for _, e := range b.entries {
+			if e.Offset > prev.Offset {
+				former = formerProducer(former, next, e)
+			}
+		}
+	}
+	for _, producer := range former {
+		if w.part.seen[producer] == formerEpoch {
+			continue // another claimer was here before us
+		}
+		o := w.owner
+		o.Format, o.Released, o.Claim, o.ProducerID, o.ProducerEpoch = OwnershipFormat, false, -1, producer, formerEpoch
+		e := Entry{Timestamp: time.Now().UnixMilli(), ProducerID: producer, ProducerEpoch: formerEpoch}
+		raw := ownershipRaw(o)
+		e.Key, e.Value = raw.Key, raw.Value
+		w.part.write(w.f, []Entry{e})
+	}
+	return false
+}
+
 // ownershipRaw encodes an ownership record.
 func ownershipRaw(o Ownership) Raw {
 	return Encode(Record{Key: Key{Type: TypeOwnership}, Value: &o})

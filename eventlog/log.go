@@ -84,7 +84,7 @@ type Claim struct {
 	// Generation is the offset of the claim's ownership record: what tells two claims apart (never the epoch).
 	Generation int64
 	// FreshProducer says that the cluster gave a producer id other than that of the previous ownership record (its
-	// transactional id expired, or its epochs were used up), so that the cluster can't refuse the predecessor. ClaimAfter
+	// transactional id expired, or its epochs were used up), and could not be made to refuse the predecessor's. ClaimAfter
 	// has then waited one lease; the owner reads to the log's end (End, asked after ClaimAfter returned) before it serves.
 	FreshProducer bool
 }
@@ -99,8 +99,8 @@ type Log interface {
 	// It is ClaimAfter without a previous owner.
 	Claim(ctx context.Context, p int32, o Ownership) (Writer, error)
 	// ClaimAfter is Claim by one who knows the last ownership record of p (nil: there is none). Where the cluster gives
-	// another producer id than prev's, it returns only after the lease has passed since the claim was in the log, with
-	// Claim.FreshProducer set (design D4).
+	// another producer id than prev's, that one is fenced before the claim; where the cluster does not let it be, ClaimAfter returns only after
+	// the lease has passed since the claim was in the log, with Claim.FreshProducer set (design D4).
 	ClaimAfter(ctx context.Context, p int32, o Ownership, prev *Owner, lease time.Duration) (Writer, error)
 	// End asks the leader of p for its high watermark.
 	End(ctx context.Context, p int32) (int64, error)

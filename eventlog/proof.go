@@ -27,7 +27,9 @@ func (k *Kafka) firstClaim(ctx context.Context, p int32, o Ownership, prev *Owne
 	if err != nil {
 		return nil, proof{}, err
 	}
-	c.FreshProducer = freshProducer(prev, c)
+	if c.FreshProducer, err = k.fenceFormer(ctx, c, o, prev); err != nil {
+		return nil, proof{}, err
+	}
 	a, err := k.writeClaim(ctx, c, o)
 	if err != nil {
 		return nil, proof{}, err
@@ -62,20 +64,22 @@ func (a *appender) end(err error) {
 
 // probe repeats c's ownership record under the epoch before and returns the leader's answer.
 func (k *Kafka) probe(ctx context.Context, c Claim, o Ownership) error {
+	o.Claim = c.Generation
+	return k.sendOnce(ctx, c.Partition, c.ProducerID, c.ProducerEpoch-1, o)
+}
+
+// sendOnce sends an ownership record as the first batch of an epoch, byte for byte again where that may go better, and returns the leader's answer.
+func (k *Kafka) sendOnce(ctx context.Context, p int32, producer int64, epoch int16, o Ownership) error {
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.AppendDeadline)
 	defer cancel()
-	o.Claim = c.Generation
 	op := operation{wall.Now().UnixMilli(), []Raw{ownershipRaw(o)}}
-	once := &probeParcel{
-		p:       c.Partition,
-		batch:   appendBatch(nil, c.ProducerID, c.ProducerEpoch-1, 0, []operation{op}),
-		outcome: make(chan error, 1),
-	}
-	return k.atLeader(ctx, c.Partition, func(ctx context.Context, l leadership) error {
+	batch := appendBatch(nil, producer, epoch, 0, []operation{op})
+	return k.atLeader(ctx, p, func(ctx context.Context, l leadership) error {
 		s := k.sender(l.node)
 		if s == nil {
 			return ErrClosed
 		}
+		once := &onceParcel{p: p, batch: batch, outcome: make(chan error, 1)}
 		s.add(once)
 		select {
 		case err := <-once.outcome:
@@ -86,13 +90,13 @@ func (k *Kafka) probe(ctx context.Context, c Claim, o Ownership) error {
 	})
 }
 
-// probeParcel is a batch that is sent as it is.
-type probeParcel struct {
+// onceParcel is a batch that is sent as it is.
+type onceParcel struct {
 	p       int32
 	batch   []byte
 	outcome chan error
 }
 
-func (p *probeParcel) partition() int32          { return p.p }
-func (p *probeParcel) load() ([]byte, int)       { return p.batch, 1 }
-func (p *probeParcel) landed(_ int64, err error) { p.outcome <- err }
+func (p *onceParcel) partition() int32          { return p.p }
+func (p *onceParcel) load() ([]byte, int)       { return p.batch, 1 }
+func (p *onceParcel) landed(_ int64, err error) { p.outcome <- err }

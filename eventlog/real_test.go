@@ -113,13 +113,13 @@ func TestKafkaRenewedClaimOutlivesExpiry(t *testing.T) {
 func writeAs(t testing.TB, k *Kafka, c Claim, value string) error {
 	t.Helper()
 	op := operation{time.Now().UnixMilli(), []Raw{kv("late", value)}}
-	late := &probeParcel{p: c.Partition, batch: appendBatch(nil, c.ProducerID, c.ProducerEpoch, 1, []operation{op}), outcome: make(chan error, 1)}
+	late := &onceParcel{p: c.Partition, batch: appendBatch(nil, c.ProducerID, c.ProducerEpoch, 1, []operation{op}), outcome: make(chan error, 1)}
 	k.sender(k.leaders.get(c.Partition).node).add(late)
 	return <-late.outcome
 }
 
-// TestKafkaExpiredTransactionalID: the next claim gets another producer id, the leader can't refuse the predecessor, and
-// so one lease is waited; readers void what the predecessor still wrote.
+// TestKafkaExpiredTransactionalID: the next claim gets another producer id, whose epochs fence nobody; the claimer fences the former id by hand, under an
+// epoch that the cluster gave to nobody. So no lease is waited. What the predecessor writes once the leader has forgotten that id is void for readers.
 func TestKafkaExpiredTransactionalID(t *testing.T) {
 	onKafka(t, func(t *testing.T, seeds []string) {
 		k := open(t, seeds, topic("expired"), partitions(1))
@@ -130,33 +130,38 @@ func TestKafkaExpiredTransactionalID(t *testing.T) {
 		mustPut(t, w, kv("a", "1"))
 		w.Close() // nobody renews
 		prev := &Owner{Ownership: Ownership{ProducerID: old.ProducerID}}
-		const lease = 500 * time.Millisecond
-		var c Claim
+		var next Writer
 		eventually(t, func() error { // a claim counts as use of the transactional id: ask as rarely as it expires
 			time.Sleep(transactionalIDExpiration + time.Second) // the broker's clock can't be moved
-			began := time.Now()
-			w, err := k.ClaimAfter(t.Context(), 0, Ownership{}, prev, lease)
+			w, err := k.ClaimAfter(t.Context(), 0, Ownership{NodeID: 7}, prev, time.Hour)
 			if err != nil {
 				return err
 			}
-			took := time.Since(began)
-			if c = w.Claim(); !c.FreshProducer {
+			if c := w.Claim(); c.ProducerID == old.ProducerID {
 				w.Close()
 				return fmt.Errorf("the same producer id: %+v", c)
 			}
-			if took < lease {
-				t.Errorf("a lease of %v was waited %v", lease, took)
-			}
+			next = w
 			return nil
 		})
-		if err := writeAs(t, k, old, "unfenced"); err != nil {
-			t.Fatalf("Kafka knows more than it did: a predecessor with another producer id gets %v", err)
+		if next.Claim().FreshProducer {
+			t.Error("the former producer id could not be fenced")
 		}
+		if err := writeAs(t, k, old, "fenced"); !errors.Is(err, kerr.InvalidProducerEpoch) {
+			t.Errorf("a predecessor with another producer id gets %v", err)
+		}
+		if again, err := k.ClaimAfter(t.Context(), 0, Ownership{NodeID: 8}, prev, time.Hour); err != nil || again.Claim().FreshProducer {
+			t.Errorf("a second claimer that knows the predecessor alone: %v", err)
+		}
+		if err := writeAs(t, k, next.Claim(), "fenced"); !errors.Is(err, kerr.InvalidProducerEpoch) {
+			t.Errorf("the first claimer after the second gets %v", err)
+		}
+		eventually(t, func() error { return writeAs(t, k, old, "forgotten") })
 		reaches(t, k, m, 0)
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		last := m.entries[0][len(m.entries[0])-1]
-		if string(last.Key) != "late" || !voids(t, m.entries[0], last.Offset) {
+		if string(last.Key) != "late" || string(last.Value) != "forgotten" || !voids(t, m.entries[0], last.Offset) {
 			t.Fatalf("what the predecessor wrote counts: %+v", last)
 		}
 	})
@@ -183,7 +188,7 @@ func voids(t testing.TB, entries []Entry, offset int64) bool {
 }
 
 // TestKafkaEpochsAreUsedUp: after 32,767 epochs comes another producer id. A renewal that meets it ends the writer, and
-// the claim after it knows that it must wait.
+// the claim after it fences the former id all the same.
 func TestKafkaEpochsAreUsedUp(t *testing.T) {
 	seeds := strings.Split(kafkatest.Shared(t, forgetful("4.4.0")).Bootstrap(), ",")
 	k := open(t, seeds, topic("used-up"), partitions(1))
@@ -209,11 +214,14 @@ func TestKafkaEpochsAreUsedUp(t *testing.T) {
 	if _, err := put(t, w, kv("a", "1")); !errors.Is(err, ErrClaimExpired) {
 		t.Fatal(err)
 	}
-	next, err := k.ClaimAfter(t.Context(), 0, Ownership{}, &Owner{Ownership: Ownership{ProducerID: began.ProducerID}}, 50*time.Millisecond)
-	if err != nil || !next.Claim().FreshProducer {
+	next, err := k.ClaimAfter(t.Context(), 0, Ownership{}, &Owner{Ownership: Ownership{ProducerID: began.ProducerID}}, time.Hour)
+	if err != nil || next.Claim().FreshProducer || next.Claim().ProducerID == began.ProducerID {
 		t.Fatalf("%+v, %v", next, err)
 	}
 	mustPut(t, next, kv("a", "2"))
+	if err := writeAs(t, k, w.Claim(), "late"); !errors.Is(err, kerr.InvalidProducerEpoch) {
+		t.Fatalf("a write of the last epoch of the former producer id: %v", err)
+	}
 }
 
 func TestKafkaTransactions(t *testing.T) {

@@ -351,7 +351,11 @@ func (s *Store) publish(a *apply, b eventlog.Batch, refused *refusal, now time.T
 			f(part.p, next)
 		}
 	}
-	if refused != nil {
+	if refused == nil {
+		for _, f := range s.onRead {
+			f(part.p, next, b.HighWatermark)
+		}
+	} else {
 		s.logger.Error("projection: a record can't be read, the partition is not served", "partition", part.p, "offset", refused.offset, "error", refused.err)
 	}
 	return err

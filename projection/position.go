@@ -113,6 +113,15 @@ func (s *Store) OnVoid(f func(p int32, voids []Void)) {
 	s.onVoid = append(s.onVoid, f)
 }
 
+// OnRead calls f after each batch that was applied, also where it moved nothing: everything below next is applied, and end is the high watermark that the
+// partition's leader named with that batch. Ownership records of the batch were told before. f must not block: it holds up the tail. Register
+// before the tail runs.
+func (s *Store) OnRead(f func(p int32, next, end int64)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onRead = append(s.onRead, f)
+}
+
 // Wait returns when everything of p below offset is applied. It gives up when ctx ends, when the store is closed, and
 // when p can't be read (eventlog.ErrRefused).
 func (s *Store) Wait(ctx context.Context, p int32, offset int64) error {

@@ -81,6 +81,7 @@ type Store struct {
 	onApplied []func(p int32, next int64)
 	onOwner   []func(p int32, o eventlog.Owner)
 	onVoid    []func(p int32, voids []Void)
+	onRead    []func(p int32, next, end int64)
 
 	renewing sync.Mutex // one at a time replaces the engine
 	counts   counts

@@ -30,6 +30,9 @@ type Store interface {
 	// OnVoid calls f with the records of a batch that do not count (D4): compaction will take them for the latest of their keys, so the
 	// owner repairs them. f must not block.
 	OnVoid(f func(p int32, voids []projection.Void))
+	// OnRead calls f after each batch that was applied, also where it moved nothing: everything below next is applied, end is the high watermark
+	// that the partition's leader named with it. f must not block.
+	OnRead(f func(p int32, next, end int64))
 	// Wait returns when everything below offset is applied, or with ctx's error.
 	Wait(ctx context.Context, p int32, offset int64) error
 	// AtEnd says that the projection has stood at the end of the partition since the process started.
@@ -121,6 +124,7 @@ func New(cfg Config) *Host {
 		}
 	}
 	cfg.Store.OnApplied(func(p int32, next int64) { h.shards[p].postApplied(next) })
+	cfg.Store.OnRead(func(p int32, next, end int64) { h.shards[p].tail.read(cfg.Membership.Lease().Now(), next, end) })
 	cfg.Store.OnOwner(func(p int32, o eventlog.Owner) {
 		h.sawOrder(o.Order)
 		if h.sameCount(o) == nil {

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,7 @@ type Shard struct {
 	wantedNow atomic.Bool // wanted, for other goroutines
 	proving   atomic.Bool // answers wait for the projection: it wakes the loop
 	lost      loss
+	tail      tail // how old what was read of the partition is
 
 	// The inbox: what other goroutines hand to the loop. Each source has its own slot, so that nothing but requests needs a bound.
 	mu       sync.Mutex
@@ -268,13 +270,18 @@ func (s *Shard) watchLease() {
 	if s.state != active || s.forgotten() || s.unreadable() {
 		return
 	}
-	valid := lease.ValidFor(s.partition, now)
+	confirmed := lease.ValidFor(s.partition, now)
+	valid := confirmed && s.reads(now)
 	switch {
 	case !valid && !s.wanted:
 		s.host.tally.say(slog.LevelInfo, "lease ended after revocation, shards stop", s.partition)
 		s.endReleasing(s.host.releases)
 	case !valid && !s.lapsed:
 		s.lapsed = true
+		if confirmed {
+			s.host.tally.say(slog.LevelWarn, fmt.Sprintf("the log was not read to its end for %v, answers are withheld until it is", s.host.tailAgeMax()), s.partition)
+			break
+		}
 		s.host.tally.say(slog.LevelWarn, "lease lapsed, answers are withheld until the ownership group confirms this replica again", s.partition)
 	case valid && (s.lapsed || paused):
 		s.lapsed = false
@@ -313,8 +320,9 @@ func (s *Shard) unreadable() bool {
 	return true
 }
 
-// leaseValid says that nobody else can have been assigned the partition without our knowledge (D3).
+// leaseValid says that nobody else can have been assigned the partition without our knowledge, and that we would have read of it (D3).
 func (s *Shard) leaseValid() bool {
 	l := s.host.cfg.Membership.Lease()
-	return l.ValidFor(s.partition, l.Now())
+	now := l.Now()
+	return l.ValidFor(s.partition, now) && s.reads(now)
 }

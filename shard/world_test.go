@@ -31,6 +31,7 @@ type modelStore struct {
 	applied  func(int32, int64)
 	owner    func(int32, eventlog.Owner)
 	void     func(int32, []projection.Void)
+	read     func(p int32, next, end int64)
 	onBatch  chan struct{} // closed and replaced at each batch
 	entries  int
 	restarts uint64
@@ -51,7 +52,7 @@ type modelPart struct {
 }
 
 func newModelStore(n int32) *modelStore {
-	m := &modelStore{onBatch: make(chan struct{}), onTrack: func(int) {}}
+	m := &modelStore{onBatch: make(chan struct{}), onTrack: func(int) {}, read: func(int32, int64, int64) {}}
 	for range n {
 		m.parts = append(m.parts, &modelPart{values: map[eventlog.Key]projection.Stored{}, epoch: -1})
 	}
@@ -111,16 +112,18 @@ func (m *modelStore) Batch(p int32, b eventlog.Batch) error {
 	part.atEnd = part.atEnd || b.AtEnd()
 	close(m.onBatch)
 	m.onBatch = make(chan struct{})
-	applied, owner := m.applied, m.owner
+	applied, owner, read := m.applied, m.owner, m.read
 	m.mu.Unlock()
 	for _, o := range owners {
 		owner(p, o)
 	}
+	read(p, b.Next, b.HighWatermark)
 	applied(p, b.Next)
 	return nil
 }
 
 func (m *modelStore) OnApplied(f func(int32, int64))          { m.applied = f }
+func (m *modelStore) OnRead(f func(p int32, next, end int64)) { m.read = f }
 func (m *modelStore) OnVoid(f func(int32, []projection.Void)) { m.void = f }
 func (m *modelStore) OnOwner(f func(int32, eventlog.Owner))   { m.owner = f }
 
