@@ -16,6 +16,7 @@
 //	log.go        the contracts: Log, Writer, Follower, and what their errors mean
 //	kafka.go      Kafka: opening, closing, asking the leader of a partition
 //	topic.go      the topic: made where it is missing, checked at every start
+//	end.go        where a partition ends
 //	leaders.go    who leads each partition; a topic that is no longer the same
 //	roster.go     brokers that hang: whom to ask, and when to give up
 //	claim.go      claims and their renewal; proof.go: is there a fence at all?

@@ -36,6 +36,7 @@ type fakeReader struct {
 	pos      Position
 	restarts int
 	told     int64 // the end that the follower was told of; -1: none
+	toldAt   time.Time
 	poke     uint64
 	topics   int // of the log when it was opened
 }
@@ -101,7 +102,7 @@ func (r *fakeReader) reset(why string) error {
 func (r *fakeReader) read(b Batch) {
 	r.pos = Position{b.Next, b.LeaderEpoch}
 	if b.AtEnd() {
-		r.told = b.Next
+		r.told, r.toldAt = b.Next, time.Now()
 	}
 }
 
@@ -183,13 +184,13 @@ func (r *fakeReader) wait(ctx context.Context, changed chan struct{}) {
 		}
 		return
 	}
-	t := time.NewTimer(r.f.options.IdleInterval)
+	t := time.NewTimer(r.f.options.IdleInterval - time.Since(r.toldAt)) // changes are of other partitions, too
 	defer t.Stop()
 	select {
 	case <-changed:
 	case <-ctx.Done():
 	case <-t.C:
-		r.told = -1
+		r.told, r.toldAt = -1, time.Now()
 	}
 }
 

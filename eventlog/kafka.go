@@ -93,6 +93,7 @@ type Kafka struct {
 	adopted   map[int32]Claim // of an annex: the last claim adopted, by partition
 	// coordinators are the brokers that coordinate the transactional ids, by partition, as they were found last.
 	coordinators map[int32]int32
+	asking       map[int32]int // questions to followers under way, by broker
 }
 
 var _ Log = (*Kafka)(nil)
@@ -117,7 +118,7 @@ func OpenKafka(ctx context.Context, cfg KafkaConfig) (*Kafka, error) {
 	}
 	k := &Kafka{
 		cfg: cfg, log: cfg.Logger, tracer: cfg.Tracer, client: client,
-		senders: map[int32]*sender{}, appenders: map[*appender]struct{}{}, adopted: map[int32]Claim{}, coordinators: map[int32]int32{},
+		senders: map[int32]*sender{}, appenders: map[*appender]struct{}{}, adopted: map[int32]Claim{}, coordinators: map[int32]int32{}, asking: map[int32]int{},
 	}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	if err := k.bootstrap(ctx); err != nil {
@@ -222,54 +223,6 @@ func (k *Kafka) housekeeping() {
 			}
 		}
 	}
-}
-
-// End implements Log.
-func (k *Kafka) End(ctx context.Context, p int32) (int64, error) {
-	return k.listOffset(ctx, p, offsetLatest)
-}
-
-// bounds asks the leader of p where the log starts and ends (high watermark).
-func (k *Kafka) bounds(ctx context.Context, p int32) (start, end int64, err error) {
-	if start, err = k.listOffset(ctx, p, offsetEarliest); err != nil {
-		return 0, 0, err
-	}
-	end, err = k.listOffset(ctx, p, offsetLatest)
-	return start, end, err
-}
-
-// Special timestamps of ListOffsets.
-const (
-	offsetLatest   = -1
-	offsetEarliest = -2
-)
-
-func (k *Kafka) listOffset(ctx context.Context, p int32, timestamp int64) (int64, error) {
-	offset := int64(-1)
-	err := k.atLeader(ctx, p, func(ctx context.Context, l leadership) error {
-		req := kmsg.NewPtrListOffsetsRequest()
-		req.ReplicaID = -1
-		rt := kmsg.NewListOffsetsRequestTopic()
-		rt.Topic = k.id.Topic
-		rp := kmsg.NewListOffsetsRequestTopicPartition()
-		rp.Partition, rp.CurrentLeaderEpoch, rp.Timestamp = p, l.epoch, timestamp
-		rt.Partitions = append(rt.Partitions, rp)
-		req.Topics = append(req.Topics, rt)
-		resp, err := request[*kmsg.ListOffsetsResponse](ctx, k, l.node, req)
-		if err != nil {
-			return err
-		}
-		if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-			return fmt.Errorf("broker %d answers ListOffsets without partition %d", l.node, p)
-		}
-		got := resp.Topics[0].Partitions[0]
-		offset = got.Offset
-		return kerr.ErrorForCode(got.ErrorCode)
-	})
-	if err != nil {
-		return 0, fmt.Errorf("offsets of %s-%d: %w", k.id.Topic, p, err)
-	}
-	return offset, nil
 }
 
 // atLeader runs do with the leader of p, again as long as it fails with an error that another leader, or the same a

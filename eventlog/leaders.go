@@ -40,13 +40,14 @@ type leaders struct {
 
 	mu      sync.Mutex
 	parts   []leadership
+	copies  [][]int32     // the brokers that have each partition
 	changed chan struct{} // closed and replaced when parts or err change
 	err     error         // the topic is not the one that was opened
 	missing time.Time     // since when answers do not know the topic; zero: the last one did
 }
 
 func newLeaders(client *kgo.Client, log *slog.Logger, id Identity) *leaders {
-	l := &leaders{client: client, log: log, id: id, want: make(chan struct{}, 1), patience: missingMax, roster: &roster{}, parts: make([]leadership, id.Partitions), changed: make(chan struct{})}
+	l := &leaders{client: client, log: log, id: id, want: make(chan struct{}, 1), patience: missingMax, roster: &roster{}, parts: make([]leadership, id.Partitions), copies: make([][]int32, id.Partitions), changed: make(chan struct{})}
 	for p := range l.parts {
 		l.parts[p] = leadership{-1, -1}
 	}
@@ -57,6 +58,13 @@ func (l *leaders) get(p int32) leadership {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.parts[p]
+}
+
+// replicas are the brokers that have p, its leader among them. They must not be changed.
+func (l *leaders) replicas(p int32) []int32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.copies[p]
 }
 
 // all is a copy of what is known, and a channel that is closed when it changes.
@@ -169,7 +177,11 @@ func (l *leaders) take(topic *kmsg.MetadataResponseTopic) {
 			now.node = -1
 		}
 		was := l.parts[p.Partition]
-		if was == now || now.epoch >= 0 && now.epoch < was.epoch {
+		if now.epoch >= 0 && now.epoch < was.epoch {
+			continue
+		}
+		l.copies[p.Partition] = p.Replicas
+		if was == now {
 			continue
 		}
 		l.parts[p.Partition] = now

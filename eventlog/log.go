@@ -102,7 +102,7 @@ type Log interface {
 	// another producer id than prev's, that one is fenced before the claim; where the cluster does not let it be, ClaimAfter returns only after
 	// the lease has passed since the claim was in the log, with Claim.FreshProducer set (design D4).
 	ClaimAfter(ctx context.Context, p int32, o Ownership, prev *Owner, lease time.Duration) (Writer, error)
-	// End asks the leader of p for its high watermark.
+	// End is the end of p: everything that was acknowledged before the call is below it. It is the leader's high watermark, or more.
 	End(ctx context.Context, p int32) (int64, error)
 	// Follow reads all partitions into f until ctx ends. It returns ctx's error, or the error that makes
 	// following impossible (the topic is gone, has another id or partition count).

@@ -246,8 +246,8 @@ func (s *Shard) end(err error) {
 		s.writer.Close()
 		s.writer = nil
 	}
-	waiting, unproven := s.inflight, s.unproven
-	s.inflight, s.unproven = nil, nil
+	waiting, unproven, ready := s.inflight, s.unproven, s.ready
+	s.inflight, s.unproven, s.ready = nil, nil, nil
 	s.proving.Store(false)
 	s.breakOff(err)
 	for id := range s.groups {
@@ -264,6 +264,9 @@ func (s *Shard) end(err error) {
 	}
 	for _, u := range unproven {
 		u.w.fail(err)
+	}
+	for _, w := range ready {
+		w.fail(err)
 	}
 }
 

@@ -7,8 +7,8 @@
 // it is not in memory (from the projection, D7), calls a pure handler of shard/streams or shard/offsets, applies the
 // records it returned at once, hands them to the partition's fenced writer, and remembers the response. The
 // response leaves when what it is based on is durable (D3): after the append it made, or after the last append
-// of its group, or, for OffsetFetch and for answers that say "there is none", after an append that was
-// acknowledged after the request came. Answers without a write leave only inside the lease.
+// of its group, or, for OffsetFetch and for answers that say "there is none", after our own projection has passed a record that was
+// written after the request came. Answers without a write leave only inside the lease, which also needs a tail that reads.
 //
 // # What ends a shard
 //
@@ -40,6 +40,7 @@
 //	declines.go    partitions that this replica can't serve; balancer.go: how the group hears of it; placement.go: who serves them instead
 //	members.go     who is in the group: node ids, refusals
 //	lease.go       the lease that the group grants; lease_linux.go, lease_other.go: its clock
+//	tail.go        how old what was read of the log is: the other half of the lease
 //	repair.go      void records of a replaced owner get their keys' right values written again
 //	tally.go       one log line for what many shards say
 //	watch.go       loops that take no turn

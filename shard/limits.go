@@ -11,6 +11,9 @@ const (
 	// overlayMax is how many offset commits may be appended and not yet applied by the projection (D7): beyond it commits are
 	// refused with ErrLoading, because a projection that far behind would make the heap its copy.
 	overlayMax = 200_000
+	// unprovenMax is how many answers may wait for the projection: beyond it requests are answered ErrLoading, so that a log that is written and not read
+	// does not fill the heap.
+	unprovenMax = 20_000
 	// evictInterval is how often a shard looks for groups without members that may leave memory.
 	evictInterval = 10 * time.Second
 	// idleGroupsMax is how many groups without members may stay in memory between two looks; above it they leave at once.

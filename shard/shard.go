@@ -270,8 +270,11 @@ func (s *Shard) watchLease() {
 	if s.state != active || s.forgotten() || s.unreadable() {
 		return
 	}
-	confirmed := lease.ValidFor(s.partition, now)
-	valid := confirmed && s.reads(now)
+	confirmed, reads := lease.ValidFor(s.partition, now), s.reads(now)
+	valid := confirmed && reads
+	if !reads {
+		s.giveUpProofs()
+	}
 	switch {
 	case !valid && !s.wanted:
 		s.host.tally.say(slog.LevelInfo, "lease ended after revocation, shards stop", s.partition)

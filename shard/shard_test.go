@@ -216,6 +216,7 @@ func TestAJoinAgainstAnEvictionSeesTheNewestState(t *testing.T) {
 	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
 		r := serving(t, log, start)
 		epoch := r.join(t, "g", "m").MemberEpoch
+		r.m.duration.Store(int64(time.Hour)) // or a tail that stands still ends the lease
 		log.HoldTail(0)
 		if _, err := r.beat("g", "m", -1); err != nil { // leaves; the projection still has the member
 			t.Fatal(err)
@@ -244,18 +245,19 @@ func TestOffsetsAreReadThroughTheOverlay(t *testing.T) {
 		r := serving(t, log, start)
 		epoch := r.join(t, "g", "m").MemberEpoch
 		for i := range int64(5) {
-			if i == 2 {
-				log.HoldTail(0)
-			}
+			log.HoldTail(0) // so that the projection has nothing of it when the fetch is decided
 			if err := r.commit("g", "m", epoch, i); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := r.fetched("g"); err != nil || got != i {
-				t.Fatalf("fetch after commit %d: %d %v", i, got, err)
+			fetch := async(func() (int64, error) { return r.fetched("g") })
+			if _, err, done := fetch(); done {
+				t.Fatalf("fetch %d was answered before its barrier was read: %v", i, err)
+			}
+			log.ReleaseTail(0)
+			if got, err, done := fetch(); !done || err != nil || got != i {
+				t.Fatalf("fetch after commit %d: %d %v %v", i, got, err, done)
 			}
 		}
-		log.ReleaseTail(0)
-		synctest.Wait()
 		if got, err := r.fetched("g"); err != nil || got != 4 {
 			t.Fatalf("fetch from the projection: %d %v", got, err)
 		}

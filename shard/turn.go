@@ -100,7 +100,7 @@ func (s *Shard) admit() error {
 		return ErrNotOwner
 	case s.state == claiming || s.forgotten():
 		return ErrLoading
-	case s.writer.Backlog() > backlogBytesMax || s.overlay.len() > overlayMax:
+	case s.writer.Backlog() > backlogBytesMax || s.overlay.len() > overlayMax || len(s.unproven) >= unprovenMax:
 		s.host.stats.overloaded.Add(1)
 		return ErrLoading
 	}
@@ -393,6 +393,16 @@ func (s *Shard) prove(applied int64) {
 	clear(s.unproven[len(keep):])
 	s.unproven = keep
 	s.proving.Store(len(keep) > 0)
+}
+
+// giveUpProofs answers what waits for a projection that has not moved for so long that nobody waits for the answers any more.
+func (s *Shard) giveUpProofs() {
+	waiting := s.unproven
+	s.unproven = nil
+	s.proving.Store(false)
+	for _, u := range waiting {
+		u.w.fail(ErrLoading)
+	}
 }
 
 // hand gives an answer out. One that does not rest on an append of its own needs the lease, which is looked at once for all that

@@ -111,8 +111,7 @@ func (h *Host) DeleteGroup(ctx context.Context, group string) error {
 	return err
 }
 
-// do runs f on the loop of a serving shard, and returns when it has run. What f read may be told only inside the lease, like
-// every answer without a write (D3).
+// do runs f on the loop of a serving shard, and returns when what f saw is durable. It may be told only inside the lease, like every answer without a write (D3).
 func (s *Shard) do(ctx context.Context, f func(*Shard)) error {
 	done := make(chan error, 1)
 	s.post(func(s *Shard) {
@@ -121,16 +120,12 @@ func (s *Shard) do(ctx context.Context, f func(*Shard)) error {
 			return
 		}
 		f(s)
-		switch {
-		case s.leaseValid():
-			done <- nil
-		case s.wanted:
-			s.host.stats.leaseRefusals.Add(1)
-			done <- ErrLoading
-		default:
-			s.host.stats.leaseRefusals.Add(1)
-			done <- ErrNotOwner
+		w := waiter{answer: func() { done <- nil }, fail: func(err error) { done <- err }}
+		if n := len(s.inflight); n > 0 {
+			s.inflight[n-1].waiters = append(s.inflight[n-1].waiters, w)
+			return
 		}
+		s.hand(w)
 	})
 	select {
 	case err := <-done:

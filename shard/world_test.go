@@ -338,9 +338,10 @@ func (r modelReader) Pending(group string, f func(int64, projection.Stored) bool
 
 // fakeMembership assigns what the test says and has a lease that the test sets.
 type fakeMembership struct {
-	lease *Lease
-	l     MembershipListener
-	ready chan struct{}
+	duration atomic.Int64 // of a lease
+	lease    *Lease
+	l        MembershipListener
+	ready    chan struct{}
 
 	mu       sync.Mutex
 	declined []map[int32]string // each time that it was told, and told to make haste
@@ -351,7 +352,9 @@ type bubbleClock struct{ start time.Time }
 func (c bubbleClock) Now() Instant { return Instant(time.Since(c.start) + time.Hour) }
 
 func newFakeMembership() *fakeMembership {
-	return &fakeMembership{lease: newLease(bubbleClock{time.Now()}, 6*time.Second, 18*time.Second, time.Second), ready: make(chan struct{})}
+	m := &fakeMembership{lease: newLease(bubbleClock{time.Now()}, 6*time.Second, 18*time.Second, time.Second), ready: make(chan struct{})}
+	m.duration.Store(int64(5 * time.Second))
+	return m
 }
 
 func (m *fakeMembership) Run(ctx context.Context, l MembershipListener) error {
@@ -363,7 +366,7 @@ func (m *fakeMembership) Run(ctx context.Context, l MembershipListener) error {
 }
 func (m *fakeMembership) Lease() *Lease                                  { return m.lease }
 func (m *fakeMembership) LeaseValid() bool                               { return m.lease.Valid(m.lease.Now()) }
-func (m *fakeMembership) LeaseDuration() time.Duration                   { return 5 * time.Second }
+func (m *fakeMembership) LeaseDuration() time.Duration                   { return time.Duration(m.duration.Load()) }
 func (m *fakeMembership) Members(context.Context) ([]GroupMember, error) { return nil, nil }
 func (m *fakeMembership) Leave(context.Context) error                    { return nil }
 
@@ -553,14 +556,21 @@ func (r *node) join(t *testing.T, group, member string) *kmsg.StreamsGroupHeartb
 	return resp
 }
 
+// answerMax is how long an answer is waited for in a bubble, where time passes at once: a test that waits for ever would keep a processor busy for as long.
+const answerMax = 10 * time.Minute
+
 func (r *node) beat(group, member string, epoch int32) (*kmsg.StreamsGroupHeartbeatResponse, error) {
-	return r.Heartbeat(context.Background(), Caller{ClientID: "c", ClientHost: "/127.0.0.1"}, 1, beatRequest(group, member, epoch))
+	ctx, cancel := context.WithTimeout(context.Background(), answerMax)
+	defer cancel()
+	return r.Heartbeat(ctx, Caller{ClientID: "c", ClientHost: "/127.0.0.1"}, 1, beatRequest(group, member, epoch))
 }
 
 func (r *node) commit(group, member string, epoch int32, offset int64) error {
 	c := offsets.Commit{Group: group, Version: 9, Retention: -1, Topics: []offsets.CommitTopic{{Name: "in", ID: [16]byte{1},
 		Partitions: []offsets.CommitPartition{{Partition: 0, Offset: offset, LeaderEpoch: -1}}}}}
-	_, err := r.Commit(context.Background(), c, member, epoch, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), answerMax)
+	defer cancel()
+	_, err := r.Commit(ctx, c, member, epoch, nil)
 	return err
 }
 
@@ -570,7 +580,9 @@ func (r *node) fetched(group string) (int64, error) {
 	req.Group = group
 	req.Topics = []kmsg.OffsetFetchRequestGroupTopic{{Topic: "in", Partitions: []int32{0}}}
 	req.MemberEpoch = -1
-	resp, err := r.Fetch(context.Background(), &req, true)
+	ctx, cancel := context.WithTimeout(context.Background(), answerMax)
+	defer cancel()
+	resp, err := r.Fetch(ctx, &req, true)
 	if err != nil {
 		return 0, err
 	}

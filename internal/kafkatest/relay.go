@@ -211,7 +211,7 @@ func (r *Relay) serve(client net.Conn, address string) {
 }
 
 // looksAt are the requests that are decoded: those that matter to a shard, and those that tell addresses.
-var looksAt = map[int16]bool{0: true, 1: true, 3: true, 10: true, 11: true, 12: true, 13: true, 14: true, 22: true, 60: true}
+var looksAt = map[int16]bool{0: true, 1: true, 2: true, 3: true, 10: true, 11: true, 12: true, 13: true, 14: true, 22: true, 60: true}
 
 func (r *Relay) requests(client, broker net.Conn, due chan<- pending) {
 	for {

@@ -78,7 +78,7 @@ func (w *describedWorld) run(withPlugin bool) (end func()) {
 	quiet := slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	w.log = eventlog.NewFake(eventlog.FakeOptions{Partitions: 1, IdleInterval: time.Hour})
+	w.log = eventlog.NewFake(eventlog.FakeOptions{Partitions: 1, IdleInterval: 5 * time.Second})
 	store, err := projection.Open(projection.Config{Dir: "data", FS: vfs.NewMem(), Identity: w.log.Identity(), DeleteRetention: 240 * time.Hour, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)

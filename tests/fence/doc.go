@@ -8,8 +8,9 @@
 // With -full (make fence) all steps are played on all versions of Kafka, and what takes longer: a transactional id that expires, so that the
 // cluster can't refuse the former owner and readers have to.
 //
-// That the checks can fail is shown by relays that break what a replica relies on: its lease (heartbeats of the ownership group that nobody confirmed),
-// producer ids (taken out of what it appends, so that the cluster accepts late writes), read barriers (appends that are acknowledged and go nowhere);
+// That the checks can fail is shown by a relay that breaks what a replica relies on: its lease (heartbeats of the ownership group that nobody confirmed, and a log in
+// which there is nothing to read), producer ids (taken out of what it appends, so that the cluster accepts late writes), read barriers (appends that are acknowledged,
+// read back by the one who made them, and go nowhere);
 // and in internal/history, with made histories.
 //
 // File map:
@@ -25,6 +26,7 @@
 //	behind_test.go    a replica whose tail stands still, or that has read nothing
 //	denials_test.go   all requests whose answer could be that there is nothing
 //	forgotten_test.go producers that a partition's leader forgets
+//	denied_test.go    a leader that was replaced says that nothing has been written
 //	hanging_test.go   a broker hangs while a replica dies
 //	moved_test.go     another broker becomes the leader meanwhile
 package fence

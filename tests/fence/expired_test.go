@@ -3,7 +3,11 @@ package fence
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/eventlog"
 	"streamkeeper/internal/kafkatest"
@@ -17,37 +21,80 @@ func expiring(version string) kafkatest.Options {
 	return o
 }
 
-// TestTheClusterForgetsTheTransactionalID: then the successor has another producer id, and the cluster takes what the former owner had under way. Nobody counts
+// noFencing is a cluster that does not take an epoch that it gave to nobody.
+func noFencing(req kmsg.Request) kmsg.Response {
+	q, ok := req.(*kmsg.ProduceRequest)
+	if !ok {
+		return nil
+	}
+	refused := false
+	resp := q.ResponseKind().(*kmsg.ProduceResponse)
+	resp.SetVersion(q.GetVersion())
+	for _, t := range q.Topics {
+		rt := kmsg.NewProduceResponseTopic()
+		rt.Topic, rt.TopicID = t.Topic, t.TopicID
+		for _, p := range t.Partitions {
+			var b kmsg.RecordBatch
+			refused = refused || b.ReadFrom(p.Records) == nil && b.ProducerEpoch == math.MaxInt16
+			rp := kmsg.NewProduceResponseTopicPartition()
+			rp.Partition, rp.BaseOffset, rp.ErrorCode = p.Partition, -1, kerr.InvalidProducerEpoch.Code
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	if !refused {
+		return nil
+	}
+	return resp
+}
+
+// TestTheClusterForgetsTheTransactionalID: then the successor has another producer id, whose epochs fence nobody. It fences the former owner's id by hand, and the
+// cluster refuses what that one had under way. Where the cluster does not let it do that, it takes what the former owner had under way; nobody counts
 // it, and the successor repairs what compaction would otherwise believe.
 func TestTheClusterForgetsTheTransactionalID(t *testing.T) {
 	t.Parallel()
 	for _, version := range versions() {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, expiring(version))
-			s := w.working()
-			s.next.Stop() // or it would keep the id alive
-			before := w.owner(0)
-			s.send()
-			s.former.Pause()
-			w.waitForgotten(fmt.Sprintf("%s-0", w.topic))
-
-			s.next.Start()
-			w.waitOwner(0, s.next.node, before.From)
-			if now := w.owner(0); now.ProducerID == before.ProducerID {
-				t.Fatalf("the successor has the same producer id %d: nothing is tested", now.ProducerID)
+		for _, fences := range []bool{true, false} {
+			name := version + ", it can be fenced"
+			if !fences {
+				name = version + ", it can't be fenced"
 			}
-			w.useNext(s.next, s.group, "m2", nextOffset)
-			s.former.relay.Drop(s.held) // the cluster takes it
-			w.waitVoid()
-			w.useNext(s.next, s.group, "m3", nextOffset+1)
-			s.wake()
-			if void := w.waitRepaired().Void(); len(void) == 0 {
-				t.Fatal("nothing was void: nothing was tested")
-			}
-			w.judge(0)
-		})
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				forgottenID(t, version, fences)
+			})
+		}
 	}
+}
+
+func forgottenID(t *testing.T, version string, fences bool) {
+	w := newWorld(t, expiring(version))
+	s := w.working()
+	s.next.Stop() // or it would keep the id alive
+	before := w.owner(0)
+	s.send()
+	s.former.Pause()
+	w.waitForgotten(fmt.Sprintf("%s-0", w.topic))
+
+	if !fences {
+		s.next.relay.SetAnswer(noFencing)
+	}
+	s.next.Start()
+	w.waitOwner(0, s.next.node, before.From)
+	w.useNext(s.next, s.group, "m2", nextOffset)
+	if now := w.owner(0); now.ProducerID == before.ProducerID {
+		t.Fatalf("the successor has the same producer id %d: nothing is tested", now.ProducerID)
+	}
+	s.former.relay.Drop(s.held)
+	if !fences { // the cluster takes it
+		w.waitVoid()
+	}
+	w.useNext(s.next, s.group, "m3", nextOffset+1)
+	s.wake()
+	if void := w.waitRepaired().Void(); (len(void) == 0) != fences {
+		t.Errorf("void records: %v", void)
+	}
+	w.judge(0)
 }
 
 // waitForgotten waits until the cluster has forgotten a transactional id.

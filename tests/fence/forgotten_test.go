@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -13,16 +14,20 @@ import (
 	"streamkeeper/internal/kafkatest"
 )
 
+// forgottenAfter is when it forgets a producer.
+const forgottenAfter = 4 * time.Second
+
 // forgetful is a broker that forgets within seconds who wrote to a partition; replicas then renew their claims every second.
 func forgetful(version string) kafkatest.Options {
 	o := options(version)
-	o.Properties["producer.id.expiration.ms"] = "4000"
+	o.Properties["producer.id.expiration.ms"] = fmt.Sprint(forgottenAfter.Milliseconds())
 	o.Properties["producer.id.expiration.check.interval.ms"] = "500"
 	return o
 }
 
-// TestTheClusterForgetsTheProducer: a successor that can't renew its claim, and writes nothing, is forgotten by the partition's leader, which then takes what the
-// former owner had under way, under its lower epoch. Nobody counts it; the successor, whose next write the leader no longer takes, claims anew and repairs.
+// TestTheClusterForgetsTheProducer: a successor that can't renew its claim writes all the same, so that the partition's leader does not forget it. One that
+// sleeps is forgotten, and the leader takes what the
+// former owner had under way, under its lower epoch. Nobody counts it; the successor, when it wakes up, claims anew and repairs.
 func TestTheClusterForgetsTheProducer(t *testing.T) {
 	t.Parallel()
 	for _, version := range versions() {
@@ -36,14 +41,17 @@ func TestTheClusterForgetsTheProducer(t *testing.T) {
 			w.useNext(s.next, s.group, "m2", nextOffset)
 
 			s.next.relay.SetAnswer(noEpochs)
+			w.notForgotten(0, forgottenAfter+2*time.Second)
+			s.next.Pause()
+			s.next.relay.SetAnswer(nil)
 			w.waitProducerForgotten(0)
 			s.former.relay.Drop(s.held) // the cluster takes it
 			w.waitVoid()
-			s.next.relay.SetAnswer(nil)
+			s.next.Resume()
 			w.useNext(s.next, s.group, "m3", nextOffset+1)
 			s.wake()
 			for _, v := range w.waitRepaired().Void() {
-				if v.ProducerID != first.ProducerID || v.Tenure.NodeID == s.former.node {
+				if v.ProducerID != first.ProducerID || v.Tenure.From == first.From {
 					t.Errorf("an unexpected void record: %v", v)
 				}
 			}
@@ -64,26 +72,42 @@ func noEpochs(req kmsg.Request) kmsg.Response {
 	return resp
 }
 
+// notForgotten looks for a while whether the leader of a partition of the log knows its producer.
+func (w *world) notForgotten(p int32, d time.Duration) {
+	w.t.Helper()
+	adm := kafkatest.Admin(w.t, w.cluster.Bootstrap())
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(200 * time.Millisecond) { // looks: the broker's clock decides
+		if known, err := w.producers(adm, p); err == nil && len(known) == 0 {
+			w.t.Fatal("the leader has forgotten the producer of an owner that lives")
+		}
+	}
+}
+
 // waitProducerForgotten waits until the leader of a partition of the log knows of no producer.
 func (w *world) waitProducerForgotten(p int32) {
 	w.t.Helper()
 	adm := kafkatest.Admin(w.t, w.cluster.Bootstrap())
 	kafkatest.Eventually(w.t, patience, func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		described, err := adm.DescribeProducers(ctx, kadm.TopicsSet{w.topic: {p: {}}})
-		if err != nil {
-			return err
+		known, err := w.producers(adm, p)
+		if err == nil && len(known) > 0 {
+			err = fmt.Errorf("the leader still knows %+v", known)
 		}
-		all := described.SortedProducers()
-		if len(all) > 0 {
-			return fmt.Errorf("the leader still knows %+v", all)
-		}
-		for _, d := range described.SortedPartitions() {
-			if d.Err != nil {
-				return errors.Join(errors.New("DescribeProducers"), d.Err)
-			}
-		}
-		return nil
+		return err
 	})
+}
+
+// producers are those that the leader of a partition of the log knows.
+func (w *world) producers(adm *kadm.Client, p int32) ([]kadm.DescribedProducer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	described, err := adm.DescribeProducers(ctx, kadm.TopicsSet{w.topic: {p: {}}})
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range described.SortedPartitions() {
+		if d.Err != nil {
+			return nil, errors.Join(errors.New("DescribeProducers"), d.Err)
+		}
+	}
+	return described.SortedProducers(), nil
 }

@@ -31,26 +31,25 @@ func isFetch(f kafkatest.Frame) bool {
 	return ok && f.Response != nil
 }
 
-// split makes two owners of a shard: the first is told that it is one still, and hears nothing of the second where deaf. group has a member
-// "m" and a committed offset.
-func (w *world) split(deaf bool) (former, next *replica, group string, epoch int32, tail *kafkatest.Hold) {
+// split makes two owners of a shard: the first is lied to, so that it takes itself for one still. group has a member "m" and a committed offset.
+func (w *world) split(lie func(former *replica)) (former, next *replica, group string, epoch int32) {
 	w.ready()
 	first := w.owner(0)
 	former, next = w.nodes[first.NodeID], w.nodes[nodeOne+nodeTwo-first.NodeID]
 	group = w.group(0)
 	w.until("join", func() (err error) { epoch, err = former.beat(group, "m", 0); return err })
 	w.until("commit", func() error { return former.commit(group, "m", epoch, 1) })
-	if deaf {
-		tail = former.relay.HoldAll(isFetch)
-	}
-	former.believe()
+	lie(former)
 	w.waitOwner(0, next.node, first.From)
 	w.useNext(next, group, "m2", nextOffset)
-	return former, next, group, epoch, tail
+	return former, next, group, epoch
 }
 
+// silence is for how long an owner that reads nothing goes on telling what needs no write: five sessions (D3).
+const silence = 5 * session
+
 // TestTwoBelieveThatTheyOwn: a replica whose lease never ends, and which does not hear of its successor, still acknowledges no write and answers no
-// fetch of an offset with an old one. What needs no write may be old, for as long as it hears nothing.
+// fetch of an offset with an old one. What needs no write may be old while it hears nothing, and not for long.
 func TestTwoBelieveThatTheyOwn(t *testing.T) {
 	t.Parallel()
 	for _, version := range versions() {
@@ -62,7 +61,13 @@ func TestTwoBelieveThatTheyOwn(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, options(version))
-				former, next, group, epoch, tail := w.split(deaf)
+				var tail *kafkatest.Hold
+				former, next, group, epoch := w.split(func(former *replica) {
+					if deaf {
+						tail = former.relay.HoldAll(isFetch)
+					}
+					former.believe()
+				})
 				if deaf {
 					// Only what it needs not ask the cluster for: the lease is all it has.
 					if _, err := former.beat(group, "m", epoch); err != nil {
@@ -91,12 +96,39 @@ func TestTwoBelieveThatTheyOwn(t *testing.T) {
 				w.useNext(w.nodes[w.owner(0).NodeID], group, "m3", lastOffset)
 				stale := time.Duration(0)
 				if deaf {
-					stale = time.Hour // told above: there is no bound where the group lies
+					stale = silence
 				}
 				w.refused(w.judge(stale))
 			})
 		}
 	}
+}
+
+// TestADeafOwnerFallsSilent: a replica whose heartbeats are confirmed, whatever the group thinks, and which reads nothing, stops telling also what needs no write.
+func TestADeafOwnerFallsSilent(t *testing.T) {
+	if !*full {
+		t.Skip("it takes five sessions: with -full. TestALeaseNeedsATailThatReads of package shard plays it in virtual time")
+	}
+	t.Parallel()
+	w := newWorld(t, options(kafkatest.V44))
+	var tail *kafkatest.Hold
+	former, _, group, _ := w.split(func(former *replica) {
+		tail = former.relay.HoldAll(isFetch)
+		former.believe()
+	})
+	began, answered := time.Now(), 0
+	kafkatest.Eventually(t, patience, func() error {
+		if err := former.describe(group); err == nil {
+			answered++
+			return errors.New("it still answers")
+		}
+		return nil
+	})
+	t.Logf("%d answers, and none after %v", answered, time.Since(began))
+	former.relay.Drop(tail)
+	former.relay.SetAnswer(nil)
+	w.ready()
+	w.refused(w.judge(silence))
 }
 
 // TestNobodyAnswersBeyondItsLease: a replica that is cut from the cluster, not from clients, goes on answering what needs no write for as long as nobody

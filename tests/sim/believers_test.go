@@ -15,20 +15,30 @@ import (
 )
 
 // Two replicas with valid leases on one partition, because a coordinator of the ownership group that was replaced confirms the heartbeats of the
-// first, which reads nothing either. What it answers without a write may be old, and that can't be helped (D3); but it acknowledges no
-// write, and does not answer a committed offset that the other one has replaced. Without its read barrier it would.
+// first, which reads nothing either. What it answers without a write may be old for as long as its last read allows (D3); but it acknowledges no
+// write, and does not answer a committed offset that the other one has replaced. Without its read barrier it would. The same where the cluster had forgotten the
+// first's producer id when the second claimed; where it doesn't let the second fence that id either, the cluster takes the first's writes, and
+// only what it has not read keeps it from answering a fetch.
 func TestTwoBelievers(t *testing.T) {
-	for _, c := range []struct {
-		name, sabotage string
-		stale          bool
-	}{{"as it is", "", false}, {"sabotaged", hasty, true}} {
+	for _, c := range []believersCase{
+		{name: "as it is"},
+		{name: "sabotaged", sabotage: hasty, stale: true},
+		{name: "the producer id forgotten", forgotten: true},
+		{name: "the producer id forgotten, and not to be fenced", forgotten: true, keepsFormer: true},
+	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { believers(t, c.sabotage, c.stale) })
+			synctest.Test(t, func(t *testing.T) { believers(t, c) })
 		})
 	}
 }
 
-func believers(t *testing.T, sabotage string, stale bool) {
+type believersCase struct {
+	name, sabotage                string
+	stale, forgotten, keepsFormer bool
+}
+
+func believers(t *testing.T, c believersCase) {
+	sabotage, stale := c.sabotage, c.stale
 	seed := uint64(1)
 	for drawPlan((&world{seed: seed}).rng("plan")).replicas < 2 {
 		seed++ // to the first that draws another replica
@@ -95,6 +105,12 @@ func believers(t *testing.T, sabotage string, stale bool) {
 
 	first.member.Depose(true)
 	first.link.setTail(true)
+	if c.keepsFormer {
+		w.log.KeepFormer(part)
+	}
+	if c.forgotten {
+		w.log.ExpireProducer(part)
+	}
 	w.replicas[1].start()
 	second := w.replicas[1].running()
 	wait("the second serves", func() bool { return second.host.Owns(part) })
@@ -104,7 +120,7 @@ func believers(t *testing.T, sabotage string, stale bool) {
 	if err := commit(second.host, 9); err != nil {
 		t.Fatalf("a commit to the second: %v", err)
 	}
-	if !first.host.Owns(part) {
+	if !first.host.Owns(part) || !first.host.Holds(group) {
 		t.Fatal("the first does not believe any more, and nothing is shown")
 	}
 	at, err := fetch(first.host)
@@ -119,7 +135,7 @@ func believers(t *testing.T, sabotage string, stale bool) {
 	if err := beat(first.host); err == nil || errors.As(err, &refusal) != stale {
 		t.Errorf("a heartbeat at epoch %d, to the first: %v", epoch, err)
 	}
-	if err := commit(first.host, 7); err == nil {
+	if err := commit(first.host, 7); err == nil && !c.keepsFormer { // there it can't know (D4)
 		t.Error("the first acknowledged a commit, too")
 	}
 	if at, err := fetch(second.host); err != nil || at != 9 {

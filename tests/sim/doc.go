@@ -16,8 +16,9 @@
 // of an empty group, no acknowledged commit lost or gone back, no answer by an owner that has been replaced, everybody at its target in
 // the end, no topology description that outlives its group, and memory, disks and the replayed log the same. When all is over package history judges what the clients were told.
 // Half of the worlds have coordinators of the ownership group that were replaced and still confirm heartbeats: there answers without a write may be
-// old, and nothing else may. In the other half the cluster forgets producer ids, and in half of those the log loses acknowledged records: what
-// clients were told before does not bind then, and everything else does. That these checks can fail is shown, too: broken_test.go, sabotage_test.go. Seeds
+// half a minute old, and nothing else may. In all of them the cluster forgets producer ids; in some it does not let a claimer fence the former one. In half of
+// those without such coordinators the log loses acknowledged records: what clients were told before does not bind then, and everything else does. That these checks
+// can fail is shown, too: broken_test.go, sabotage_test.go. Seeds
 // that once failed are kept in testdata/seeds.txt and run first, always.
 //
 // File map:

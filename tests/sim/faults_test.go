@@ -60,8 +60,9 @@ var allFaults = []fault{
 		w.log.FailClaim(w.anyPartition(rng), errRefusedAppend)
 		return nil
 	}},
-	// Once a cluster has forgotten a partition's producer id (or its epochs are used up) it accepts appends of the predecessor behind the
-	// successor's claim. Readers void them, and who wrote them must not answer them as done.
+	// Once a cluster has forgotten a partition's producer id (or its epochs are used up) the successor's epochs fence nobody. The successor fences
+	// the former id by hand; where the cluster does not let it (plan.keepsFormer), the predecessor's appends are accepted behind the successor's claim, readers
+	// void them, and who wrote them must not answer them as done.
 	{forgotten, 3, func(w *world, rng *rand.Rand) func() {
 		w.log.ExpireProducer(w.anyPartition(rng))
 		return nil
@@ -304,7 +305,7 @@ func (w *world) faults(ctx context.Context) {
 	faults, total := slices.Clone(allFaults), 0
 	for i := range faults {
 		lie := faults[i].name == deposed || faults[i].name == blinded
-		if lie && !w.lies || w.lies && faults[i].name == forgotten && !*bothFlag || !w.loses && (faults[i].name == cutOff || faults[i].name == replaced) {
+		if lie && !w.lies || !w.loses && (faults[i].name == cutOff || faults[i].name == replaced) {
 			faults[i].weight = 0
 		}
 		total += faults[i].weight

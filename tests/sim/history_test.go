@@ -9,6 +9,7 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/internal/history"
+	"streamkeeper/shard"
 	"streamkeeper/shard/streams"
 )
 
@@ -77,10 +78,13 @@ func (w *world) judge() string {
 	return bad[0].String()
 }
 
-// staleMax is how old an answer without a write may be: where coordinators of the ownership group lie there is no limit (D3).
+// tailAgeMax is for how long a replica may go on telling what needs no write without having read its partition to the end (D3): five leases.
+const tailAgeMax = 5 * shard.SessionTimeoutDefault
+
+// staleMax is how old an answer without a write may be: where coordinators of the ownership group lie a replica that reads nothing knows no better (D3).
 func (w *world) staleMax() time.Duration {
 	if w.lies {
-		return time.Since(w.start) + 24*time.Hour
+		return tailAgeMax
 	}
 	return 0
 }

@@ -149,6 +149,8 @@ type linkedLog struct {
 	lie   func() bool               // sabotage: whether the next append is acknowledged and not made
 	hasty bool                      // sabotage: a read barrier is acknowledged and not made
 	lag   time.Duration             // sabotage: by how much longer each batch takes
+	// soothed: sabotage, while nothing can be read it says that there is nothing to read.
+	soothed bool
 
 	mu      sync.Mutex
 	writers []*linkedWriter
@@ -220,7 +222,7 @@ func (g *linkedLog) End(ctx context.Context, p int32) (int64, error) {
 
 // Follow implements eventlog.Log.
 func (g *linkedLog) Follow(ctx context.Context, f eventlog.Follower) error {
-	return g.Fake.Follow(ctx, linkedFollower{f, g.l, g.gate, ctx, g.drop, g.lag})
+	return g.Fake.Follow(ctx, linkedFollower{f, g.l, g.gate, ctx, g.drop, g.lag, g.soothed, new(sync.Map)})
 }
 
 type linkedFollower struct {
@@ -230,18 +232,22 @@ type linkedFollower struct {
 	ctx  context.Context
 	drop func(eventlog.Entry) bool // sabotage; nil: everything arrives
 	lag  time.Duration             // sabotage
+	// soothed: sabotage, while nothing can be read it is told that there is nothing. last is where each partition stood.
+	soothed bool
+	last    *sync.Map
 }
 
 // Batch brings b when the link lets it.
 func (f linkedFollower) Batch(p int32, b eventlog.Batch) error {
 	pause(f.lag + f.l.delay(fmt.Sprint("batch ", p)))
-	if err := f.l.wait(f.ctx); err != nil {
+	if err := f.arrive(p, func() chan struct{} { return f.l.whole }); err != nil {
 		return err
 	}
-	if err := f.l.await(f.ctx, func() chan struct{} { return f.l.tail }); err != nil {
+	if err := f.arrive(p, func() chan struct{} { return f.l.tail }); err != nil {
 		return err
 	}
 	f.gate.pass()
+	f.last.Store(p, eventlog.Batch{Next: b.Next, LeaderEpoch: b.LeaderEpoch, HighWatermark: b.Next, LogStart: b.LogStart})
 	if f.drop != nil {
 		b.Entries = slices.DeleteFunc(slices.Clone(b.Entries), f.drop)
 	}
@@ -258,6 +264,26 @@ func (f linkedFollower) Reset(p int32, why string) error {
 	}
 	f.gate.pass()
 	return f.Follower.Reset(p, why)
+}
+
+// arrive waits until what was read can arrive.
+func (f linkedFollower) arrive(p int32, which func() chan struct{}) error {
+	for {
+		ctx, cancel := f.ctx, func() {}
+		if f.soothed {
+			ctx, cancel = context.WithTimeout(f.ctx, idleInterval)
+		}
+		err := f.l.await(ctx, which)
+		cancel()
+		if err == nil || !f.soothed || f.ctx.Err() != nil {
+			return err
+		}
+		if b, ok := f.last.Load(p); ok {
+			if err := f.Follower.Batch(p, b.(eventlog.Batch)); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // linkedWriter is a writer at the near end of a link.

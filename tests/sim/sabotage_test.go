@@ -27,7 +27,7 @@ const (
 	liar       = "a log that acknowledges what it did not write"
 	deaf       = "a tail that misses a record now and then"
 	keeper     = "a catalogue that deletes nothing"
-	undying    = "a lease that never ends"
+	undying    = "a lease that never ends, and a log that says that nothing happens"
 	lawless    = "a broker that fences nobody"
 	hasty      = "a read barrier that waits for nothing"
 	oblivious  = "a shard that goes on although its log was cut off, under a broker that lets it"
@@ -74,6 +74,7 @@ func (w *world) sabotage(r *replica, p *process, m *frozenMembership) {
 		ctx, cancel := context.WithCancel(context.Background())
 		p.ended.Go(func() { _ = alone.Run(ctx, noListener{}) })
 		m.lease, p.cancel = alone.Lease(), cancel
+		p.log.soothed = true
 	}
 }
 

@@ -21,7 +21,6 @@ var (
 	forFlag    = flag.Duration("for", 0, "run new seeds for that long instead")
 	faultsFlag = flag.String("faults", "all", "with -seed: the numbers of the faults to make, 3,17; none for none")
 	chaosFlag  = flag.Duration("chaos", 0, "with -seed: how long faults are made; what the seed draws where 0")
-	bothFlag   = flag.Bool("both", false, "producer ids are forgotten where heartbeats are confirmed by coordinators that were replaced, too: what D4 says is not covered")
 	muteFlag   = flag.String("mute", "", "with -seed: groups without members, group-0,group-2")
 )
 
@@ -68,9 +67,6 @@ func flagOptions(t *testing.T) options {
 // again is the command that plays a run again.
 func (o options) again(seed uint64) string {
 	s := fmt.Sprintf("go test ./tests/sim -run TestSimulation -v -seed %d", seed)
-	if *bothFlag {
-		s += " -both"
-	}
 	if o.only != nil {
 		list := "none"
 		if len(o.only) > 0 {

@@ -39,18 +39,20 @@ type plan struct {
 	chaos      time.Duration
 	// deleteRetention is the log's; short ones make a replica that was away for long read everything again.
 	deleteRetention time.Duration
-	// lies: coordinators of the ownership group that were replaced confirm heartbeats. Otherwise the cluster forgets producer ids. Not both in one
-	// world: together they leave nothing by which a replaced owner could know (D4).
+	// lies: coordinators of the ownership group that were replaced confirm heartbeats.
 	lies bool
 	// loses: the log loses acknowledged records.
 	loses bool
+	// keepsFormer: the cluster does not let a claimer fence a producer id that it has forgotten. Not where there are lies, too: together they leave a
+	// replaced owner nothing by which it could know that its writes are acknowledged and don't count (D4).
+	keepsFormer bool
 }
 
 func drawPlan(rng *rand.Rand) plan {
 	p := plan{
 		replicas: 1 + rng.IntN(3), partitions: 1 + rng.Int32N(4), groups: 1 + rng.IntN(4), tasks: 1 + rng.Int32N(6), sideTasks: 1 + rng.Int32N(3),
 		clients: rng.IntN(5), chaos: time.Duration(60+rng.IntN(300)) * time.Second,
-		deleteRetention: []time.Duration{3 * time.Minute, 24 * time.Hour}[rng.IntN(2)], lies: rng.IntN(2) == 0,
+		deleteRetention: []time.Duration{3 * time.Minute, 24 * time.Hour}[rng.IntN(2)], lies: rng.IntN(2) == 0, keepsFormer: rng.IntN(2) == 0,
 	}
 	p.loses = !p.lies && rng.IntN(2) == 0
 	return p
@@ -115,6 +117,11 @@ func newWorld(seed uint64, o options) *world {
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	// One entry a read, so that what a reader gets at once does not depend on a race.
 	w.log = eventlog.NewFake(eventlog.FakeOptions{Partitions: w.partitions, EntriesPerRead: 1, IdleInterval: idleInterval})
+	for p := range w.partitions {
+		if w.keepsFormer && !w.lies {
+			w.log.KeepFormer(p)
+		}
+	}
 	w.ownership = shard.NewFakeGroup(shard.FakeGroupOptions{Partitions: w.partitions})
 	w.losses = make([]atomic.Int32, w.partitions)
 	w.checker = newChecker(w)
