@@ -118,6 +118,38 @@ func (g *group) commit(ctx context.Context, c *wire.Client) error {
 	return nil
 }
 
+// fetch reads back what commit has committed.
+func (g *group) fetch(ctx context.Context, c *wire.Client) error {
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.SetVersion(9)
+	rg := kmsg.NewOffsetFetchRequestGroup()
+	rg.Group, rg.MemberID, rg.MemberEpoch = g.id, &g.member, g.epoch
+	t := kmsg.NewOffsetFetchRequestGroupTopic()
+	t.Topic = topic
+	for p := range int32(partitions) {
+		t.Partitions = append(t.Partitions, p)
+	}
+	rg.Topics = append(rg.Topics, t)
+	req.Groups, req.RequireStable = append(req.Groups, rg), true
+	kresp, err := c.Exchange(ctx, req)
+	if err != nil {
+		return err
+	}
+	got := kresp.(*kmsg.OffsetFetchResponse).Groups[0]
+	if err := kerr.ErrorForCode(got.ErrorCode); err != nil {
+		return err
+	}
+	for _, p := range got.Topics[0].Partitions {
+		if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+			return err
+		}
+		if p.Offset != sampleOffset {
+			return fmt.Errorf("offset %d is committed, want %d", p.Offset, sampleOffset)
+		}
+	}
+	return nil
+}
+
 // measure is the result of a phase.
 type measure struct {
 	perSecond float64
