@@ -276,6 +276,7 @@ func TestASweepSeesWhatIsUnderWay(t *testing.T) {
 // Each group of a turn stays in memory until its tombstones are applied: read from the projection before that, it would be back.
 func TestSweptGroupsStayUntilTheyAreApplied(t *testing.T) {
 	inSweepWorld(t, 0, []int{1, 1, 1}, func(t *testing.T, w *batchesWorld, log *eventlog.Fake, ids []string) {
+		w.m.duration.Store(int64(time.Hour)) // or a tail that stands still ends the lease
 		log.HoldTail(0)
 		if judged, err := w.ExpireGroups(t.Context(), 0, ids); err != nil || len(judged) != 3 {
 			t.Fatal(judged, err)
@@ -284,15 +285,23 @@ func TestSweptGroupsStayUntilTheyAreApplied(t *testing.T) {
 		if list, err := w.List(t.Context()); err != nil || len(list) != 0 {
 			t.Errorf("listed are %v, %v", list, err)
 		}
+		var fetches []func() (int64, error, bool)
 		for _, id := range ids {
-			if got, err := w.fetched(id); err != nil || got != -1 {
-				t.Errorf("group %s has offset %d, %v", id, got, err)
+			fetched := async(func() (int64, error) { return w.fetched(id) })
+			if _, err, done := fetched(); done {
+				t.Errorf("group %s: a fetch was answered before its barrier was read: %v", id, err)
 			}
+			fetches = append(fetches, fetched)
 			if epoch := w.join(t, id, "again").MemberEpoch; epoch != 2 {
 				t.Errorf("group %s begins with epoch %d", id, epoch)
 			}
 		}
 		log.ReleaseTail(0)
+		for i, fetched := range fetches {
+			if got, err, done := fetched(); !done || err != nil || got != -1 {
+				t.Errorf("group %s has offset %d, %v, %v", ids[i], got, err, done)
+			}
+		}
 	})
 }
 
