@@ -93,7 +93,7 @@ func (p plan) measure(t *testing.T, s *target, r *results) {
 		r.addMeasure(s.name, n, "heartbeat", s.withCPU(t, func() measure { return phase(t, s.groups, n, groups, p.lasting, (*group).beat) }))
 		r.addMeasure(s.name, n, "commit of 4 offsets", s.withCPU(t, func() measure { return phase(t, s.groups, n, groups, p.lasting/2, (*group).commit) }))
 		phase(t, s.groups, n, groups, 0, (*group).commit) // of each, also where the phase before was short
-		r.addMeasure(s.name, n, "fetch of 4 offsets", s.withCPU(t, func() measure { return phase(t, s.groups, n, groups, p.lasting/2, (*group).fetch) }))
+		r.addMeasure(s.name, n, "fetch of 4 offsets", s.withCPU(t, func() measure { return phase(t, s.groups, n, groups, p.lasting/2, (*group).fetchAll) }))
 		r.addMeasure(s.name, n, "plain produce of 4 records, acks=all", produce(t, s.broker, n, p.lasting/2))
 	}
 

@@ -118,8 +118,8 @@ func (g *group) commit(ctx context.Context, c *wire.Client) error {
 	return nil
 }
 
-// fetch reads back what commit has committed.
-func (g *group) fetch(ctx context.Context, c *wire.Client) error {
+// fetchAll reads back what commit has committed.
+func (g *group) fetchAll(ctx context.Context, c *wire.Client) error {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.SetVersion(9)
 	rg := kmsg.NewOffsetFetchRequestGroup()
