@@ -263,6 +263,7 @@ func (f linkedFollower) Reset(p int32, why string) error {
 		return err
 	}
 	f.gate.pass()
+	f.last.Delete(p)
 	return f.Follower.Reset(p, why)
 }
 
