@@ -133,6 +133,7 @@ func (s *Shard) writeClaim(ctx context.Context) (eventlog.Writer, error) {
 	if err != nil {
 		return nil, err
 	}
+	written := s.host.cfg.Membership.Lease().Now()
 	until := w.Claim().Generation + 1
 	if w.Claim().FreshProducer {
 		// The cluster could not refuse the predecessor, which had one lease to go on appending behind our claim: void for
@@ -142,11 +143,30 @@ func (s *Shard) writeClaim(ctx context.Context) (eventlog.Writer, error) {
 			return nil, err
 		}
 	}
-	if err := store.Wait(ctx, s.partition, until); err != nil {
+	if err := s.awaitWritten(ctx, until, written); err != nil {
 		w.Close()
 		return nil, err
 	}
 	return w, nil
+}
+
+// goneLook is how often a claim that waits for its own record looks whether the log still has it.
+const goneLook = time.Second
+
+// awaitWritten waits until the projection has applied everything below until, which stood in the log at written. Where the log was cut off meanwhile, or
+// made again, it is not there any more, and nobody else writes: the partition was read to its end since then, and ended before.
+func (s *Shard) awaitWritten(ctx context.Context, until int64, written Instant) error {
+	for {
+		look, cancel := context.WithTimeout(ctx, goneLook)
+		err := s.host.cfg.Store.Wait(look, s.partition, until)
+		cancel()
+		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		if fresh := Instant(s.tail.fresh.Load()); fresh > written && s.host.cfg.Store.Applied(s.partition) < until {
+			return fmt.Errorf("%w: the claim ends at offset %d, and the log before it: it was cut off or made again", ErrLoading, until)
+		}
+	}
 }
 
 // overtaken: somebody else claimed after us, or our claim is void for every reader because its producer id had been replaced already. Or the claim

@@ -447,7 +447,6 @@ func TestAStringThatNoRecordCanHoldIsRefused(t *testing.T) {
 	})
 }
 
-// A record that the projection can't read, written while the shard serves: it stops, says so, and serves again when the record is gone.
 // A claim stands where the log ends. Where that is below what the projection has read the log was cut off, and what the projection holds is of one
 // that is no more, whatever it says of its position: nothing is served from it before the tail has noticed.
 func TestAClaimBelowWhatWasReadWaitsForTheTail(t *testing.T) {
@@ -491,6 +490,34 @@ func TestAClaimBelowWhatWasReadWaitsForTheTail(t *testing.T) {
 	})
 }
 
+// A claim that is cut off before the tail has come to it is waited for no longer than until the log was read to its end without it.
+func TestAClaimThatIsCutOffIsMadeAgain(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		epoch := r.join(t, "g", "m").MemberEpoch
+		if err := r.commit("g", "m", epoch, 3); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		end := int64(len(log.Entries(0)))
+		log.HoldTail(0)
+		r.m.l.Lost([]int32{0})
+		r.m.assign(time.Hour, 0)
+		time.Sleep(time.Second)
+		if got := int64(len(log.Entries(0))); got <= end || r.OwnedCount() != 0 {
+			t.Fatalf("the log ends at %d, was %d, and %d shards are served: no claim is waited for", got, end, r.OwnedCount())
+		}
+		log.Truncate(0, end)
+		log.ReleaseTail(0)
+		time.Sleep(10 * time.Second)
+		r.awaitServing(t)
+		if got, err := r.fetched("g"); err != nil || got != 3 {
+			t.Errorf("fetched %d %v, want 3", got, err)
+		}
+	})
+}
+
+// A record that the projection can't read, written while the shard serves: it stops, says so, and serves again when the record is gone.
 func TestUnreadableRecordStopsAServingShard(t *testing.T) {
 	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
 		r := serving(t, log, start)

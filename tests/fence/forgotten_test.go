@@ -60,7 +60,8 @@ func TestTheClusterForgetsTheProducer(t *testing.T) {
 	}
 }
 
-// noEpochs is a cluster whose transaction coordinator is away.
+// noEpochs is a cluster that does not let a replica have producer epochs any more. (One whose coordinator is away is asked again for longer than these
+// brokers remember a producer.)
 func noEpochs(req kmsg.Request) kmsg.Response {
 	q, ok := req.(*kmsg.InitProducerIDRequest)
 	if !ok {
@@ -68,7 +69,7 @@ func noEpochs(req kmsg.Request) kmsg.Response {
 	}
 	resp := q.ResponseKind().(*kmsg.InitProducerIDResponse)
 	resp.SetVersion(q.GetVersion())
-	resp.ErrorCode, resp.ProducerID, resp.ProducerEpoch = kerr.CoordinatorNotAvailable.Code, -1, -1
+	resp.ErrorCode, resp.ProducerID, resp.ProducerEpoch = kerr.TransactionalIDAuthorizationFailed.Code, -1, -1
 	return resp
 }
 
