@@ -47,7 +47,7 @@ func TestCreationOfInternalTopics(t *testing.T) {
 				}
 			}
 			p.do(map[string]any{"op": "deny", "rules": c.deny})
-			cluster := &creatingCluster{w: p.world, failed: c.failed, deny: c.deny != nil}
+			cluster := &creatingCluster{w: p.world, failed: c.failed, deny: c.deny != nil, joined: make(chan struct{})}
 			coord := coordinate(t, p.world, cluster)
 			ask := func(req *kmsg.StreamsGroupHeartbeatRequest) (a answer, kafka, ours string, epoch int32) {
 				t.Helper()
@@ -66,6 +66,7 @@ func TestCreationOfInternalTopics(t *testing.T) {
 			if c.deny == nil && kafka != ours {
 				t.Errorf("join\nKafka %s\n ours %s", kafka, ours)
 			}
+			close(cluster.joined)
 			waitFor(func() bool { return cluster.answered() })
 			if c.deny == nil {
 				p.compare("topics to create", canonicalInternal(theirs.Internal), cluster.asked())
@@ -166,6 +167,7 @@ type creatingCluster struct {
 	w      *world
 	failed string
 	deny   bool
+	joined chan struct{} // closed when the member was answered; nothing fails before
 
 	mu      sync.Mutex
 	request *kmsg.CreateTopicsRequest
@@ -191,7 +193,7 @@ func (c *creatingCluster) asked() []internalTopic {
 	return canonicalInternal(list)
 }
 
-func (c *creatingCluster) Request(_ context.Context, r kmsg.Request) (kmsg.Response, error) {
+func (c *creatingCluster) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
 	switch req := r.(type) {
 	case *kmsg.MetadataRequest:
 		resp := kmsg.NewPtrMetadataResponse()
@@ -205,6 +207,11 @@ func (c *creatingCluster) Request(_ context.Context, r kmsg.Request) (kmsg.Respo
 		}
 		return resp, nil
 	case *kmsg.CreateTopicsRequest:
+		select {
+		case <-c.joined:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 		resp := kmsg.NewPtrCreateTopicsResponse()
 		for _, rt := range req.Topics {
 			t := kmsg.NewCreateTopicsResponseTopic()
