@@ -25,8 +25,10 @@ const (
 )
 
 // configured is a topology with the partition counts that follow from the cluster's topics (ConfiguredTopology of
-// Kafka 4.4). It is never modified.
+// Kafka 4.4). It is never modified once it is known.
 type configured struct {
+	// hash is the MetadataHash of the topics that the counts follow from.
+	hash int64
 	// subs are ascending by id; nil where the counts can't be decided (statuses 1 and 2).
 	subs []configuredSub
 	// problem is why the topology is not ready; nil: it is.

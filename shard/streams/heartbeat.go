@@ -212,10 +212,12 @@ func (b *beat) configure() (hashChanged bool, err error) {
 	b.meta.MetadataHash = b.topology.hash(b.env.Topics)
 	hashChanged = b.meta.MetadataHash != b.g.meta.MetadataHash
 	b.result.Soft.topicsSeen, b.result.Soft.hasTopicsSeen = b.env.Topics.Version(), true
-	if hashChanged || b.conf == nil || b.g.topology == nil {
+	// What is known may be of other topics than those of the record: a refusal keeps it and writes nothing.
+	if hashChanged || b.conf == nil || b.conf.hash != b.meta.MetadataHash || b.g.topology == nil {
 		if b.conf, err = configure(b.topology, b.env.Topics); err != nil {
 			return false, err
 		}
+		b.conf.hash = b.meta.MetadataHash
 		b.result.Soft.configured = b.conf
 	}
 	return hashChanged, nil

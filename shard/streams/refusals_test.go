@@ -244,3 +244,40 @@ func TestForeignCopartitionIndexesArePassedOver(t *testing.T) {
 		t.Errorf("%+v, %v", conf, err)
 	}
 }
+
+// TestOldTopicsOfANewOwnerAreForgotten: a shard moves to a replica that has not seen yet that a topic grew. It refuses the tasks that it does not
+// know, and once it sees what the record was written for it gives them out again, although nothing differs from the record.
+func TestOldTopicsOfANewOwnerAreForgotten(t *testing.T) {
+	env := func(version int64, partitions int32) Env {
+		topics := &fakeTopics{version: version, byName: map[string]Topic{"in": namedTopic("in", partitions)}}
+		return Env{Now: 1000, Topics: topics, Config: DefaultConfig(), APIVersion: 1}
+	}
+	was, is := NewGroup("g"), NewGroup("g")
+	join := joinRequest("g", "m", "p")
+	join.Topology = &kmsg.StreamsGroupHeartbeatRequestTopology{Subtopologies: []kmsg.StreamsGroupHeartbeatRequestTopologySubtopology{{SubtopologyID: "0", SourceTopics: []string{"in"}}}}
+	joined, err := was.Heartbeat(env(2, 6), join)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range joined.Records {
+		if err := is.Apply(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beat := beatRequest("g", "m", is.members["m"].currentRecord().MemberEpoch)
+	beat.ActiveTasks = []kmsg.TaskIDs{{SubtopologyID: "0", Partitions: []int32{5}}}
+	beat.StandbyTasks, beat.WarmupTasks = []kmsg.TaskIDs{}, []kmsg.TaskIDs{}
+	refused, err := is.Heartbeat(env(1, 4), beat)
+	if err == nil {
+		t.Fatal("a task that the replica does not know was taken")
+	}
+	is.ApplySoft(refused.Soft)
+	r, err := is.Heartbeat(env(2, 6), beat)
+	if err != nil {
+		t.Fatalf("the replica knows all partitions: %v", err)
+	}
+	is.ApplySoft(r.Soft)
+	if s := is.soft.configured.sub("0"); s == nil || s.tasks != 6 {
+		t.Errorf("configured as %+v", s)
+	}
+}

@@ -39,13 +39,13 @@ func (g *Group) Fire(env Env, t Timer) Result {
 }
 
 // endDelay ends the initial rebalance delay: all who joined meanwhile get their targets at once. Where the topology is not
-// configured (the group was hydrated meanwhile) the next heartbeat does it.
+// configured (the group was hydrated meanwhile), or for other topics than those of the record, the next heartbeat does it.
 func (g *Group) endDelay(env Env) Result {
 	if !g.soft.delayed {
 		return Result{}
 	}
 	r := Result{Soft: Soft{delay: delayEnds}}
-	if !g.exists || len(g.members) == 0 || g.soft.configured == nil || g.assignmentEpoch >= g.meta.Epoch {
+	if !g.exists || len(g.members) == 0 || g.soft.configured == nil || g.soft.configured.hash != g.meta.MetadataHash || g.assignmentEpoch >= g.meta.Epoch {
 		return r
 	}
 	t := targeting{
