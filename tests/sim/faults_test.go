@@ -373,6 +373,7 @@ func (w *world) compact(rng *rand.Rand) {
 	// Not what the checker has still to read: it must see each record.
 	upTo := min(entries[rng.IntN(len(entries))].Offset, w.checker.Resume(p).Offset)
 	w.log.CompactBefore(p, upTo, true)
+	w.checker.cleaned(p, upTo)
 	horizon := time.Now().Add(-w.deleteRetention).UnixMilli()
 	old := int64(0)
 	for _, e := range entries {

@@ -115,6 +115,14 @@ func (w *world) inLog(ops []history.Op) []history.Op {
 	})
 }
 
+// cleaned: a log is never cut off where the cleaner was. A leader that lacks records has cleaned nothing for them either: each replica
+// of a partition cleans its own log.
+func (c *checker) cleaned(p int32, upTo int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.parts[p].starts = slices.DeleteFunc(c.parts[p].starts, func(at int64) bool { return at < upTo })
+}
+
 // cutOff cuts the log off below some of the last batches, as a leader does that was elected although it was not in sync.
 func (w *world) cutOff(rng *rand.Rand) {
 	p := w.anyPartition(rng)
