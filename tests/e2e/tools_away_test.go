@@ -48,7 +48,7 @@ func TestToolsWhileReplicasAreAway(t *testing.T) {
 	dead.Kill()
 	hanging.Pause()
 	defer hanging.Resume()
-	all := r.bootstrap()
+	all, first := r.bootstrap(), groups[0]
 
 	took := map[string]time.Duration{}
 	run := func(what, want string, f func() (string, string, int)) {
@@ -56,7 +56,7 @@ func TestToolsWhileReplicasAreAway(t *testing.T) {
 		began := time.Now()
 		out, errOut, exit := f()
 		took[what] = time.Since(began).Round(10 * time.Millisecond)
-		if exit != 0 || !strings.Contains(out, want) || took[what] > awayMax {
+		if exit != 0 || !strings.Contains(out, want) || want == "" && out != "" || took[what] > awayMax {
 			t.Errorf("%s: exit %d after %s, want %q in\n%s%s", what, exit, took[what], want, out, errOut)
 		}
 	}
@@ -72,9 +72,17 @@ func TestToolsWhileReplicasAreAway(t *testing.T) {
 			}
 		}
 	}
+	// Begun before the shards are taken over it waits for that, with more time than by default where many tests share a machine.
+	run("streamkeeper list, begun at once", first, func() (string, string, int) {
+		out, errOut, exit := kafkatest.Streamkeeper(t, "list", "--bootstrap-servers", all, "--timeout", "50s")
+		whole(out)
+		return out, errOut, exit
+	})
 	r.waitSharesOf(r.nodes[0], int(shards))
 
-	tools, first := kafkatest.Tools(t, alive.Bootstrap()), groups[0]
+	tools := kafkatest.Tools(t, alive.Bootstrap())
+	// Of an empty group Kafka's tool prints no offsets, whatever was committed: so it does before Kafka's own coordinator ("empty describe" of
+	// testdata/cli-stateless.jsonl).
 	for _, call := range []struct{ line, want string }{
 		{"kafka-streams-groups --list", first},
 		{"kafka-streams-groups --list --state", "Empty"},
@@ -100,7 +108,7 @@ func TestToolsWhileReplicasAreAway(t *testing.T) {
 	// Whoever is given the hanging one as well may ask it first.
 	ours("streamkeeper list", first, "list", "--bootstrap-servers", all)
 	ours("streamkeeper describe", first, "describe", first, "--bootstrap-servers", all)
-	ours("streamkeeper delete", "", "delete", groups[1], "--bootstrap-servers", all)
+	ours("streamkeeper delete", "deleted "+groups[1], "delete", groups[1], "--bootstrap-servers", all)
 	groups = slices.Delete(groups, 1, 2)
 	ours("streamkeeper shards", fmt.Sprint(r.nodes[0]), "shards", "--bootstrap-servers", c.Bootstrap(), "--log-topic", r.topic)
 	list := exchange(t, alive, kafkatest.ListStreams()).(*kmsg.ListGroupsResponse)
