@@ -123,16 +123,7 @@ func TestRecordsOfANewerVersion(t *testing.T) {
 			if err := r.replicas[node].Ready(); err == nil || !strings.Contains(err.Error(), "is refused") {
 				return fmt.Errorf("/readyz of replica %d, which is assigned shards that it can't read, says %v", node, err)
 			}
-			status, body := r.replicas[node].Get("/shards")
-			var st struct {
-				Shards []struct {
-					Serving bool `json:"serving"`
-				} `json:"shards"`
-			}
-			if err := json.Unmarshal([]byte(body), &st); err != nil || status != http.StatusOK {
-				return fmt.Errorf("/shards: %d, %v, %s", status, err, body)
-			}
-			for _, s := range st.Shards {
+			for _, s := range r.shardsAt(node) {
 				if s.Serving {
 					serving++
 				}
@@ -190,6 +181,25 @@ func TestRecordsOfANewerVersion(t *testing.T) {
 			t.Errorf("a data directory that holds a part is restored without a word: exit %d\n%s", exit, errOut)
 		}
 	}
+}
+
+// shardAt is what a replica says of a shard.
+type shardAt struct {
+	Serving  bool   `json:"serving"`
+	Declined string `json:"declined"`
+}
+
+// shardsAt are all shards as a replica sees them.
+func (r *fleet) shardsAt(node int32) []shardAt {
+	r.t.Helper()
+	status, body := r.replicas[node].Get("/shards")
+	var st struct {
+		Shards []shardAt `json:"shards"`
+	}
+	if err := json.Unmarshal([]byte(body), &st); err != nil || status != http.StatusOK {
+		r.t.Fatalf("/shards of replica %d: %d, %v, %s", node, status, err, body)
+	}
+	return st.Shards
 }
 
 // groupOf makes up a group of a shard.
@@ -266,16 +276,18 @@ func TestANewerReplicaAmongOlderOnes(t *testing.T) {
 	seekers := r.seekAs("seek-newer", "newer-in")
 	r.during(seekers, "all of one version", func() {})
 	newest := r.nodes[2]
-	// readable are the shards that the older ones can still read: nobody of the newer version has claimed them.
-	readable := func() (n int) {
+	// readable is how many shards the older ones can still read, because nobody of the newer version has claimed them, and others what of the rest is
+	// owned by one of them.
+	readable := func() (n int, others []int32) {
+		owners := r.owners()
 		for p, records := range readLog(t, r.cluster.Bootstrap(), r.topic) {
 			if !slices.ContainsFunc(records, func(rec logRecord) bool { return rec.owner != nil && rec.owner.Format > 1 }) {
 				n++
-			} else if o := r.owners()[p]; o != nil && o.NodeID != newest {
-				t.Errorf("shard %d has records that only replica %d can read, and is owned by %d", p, newest, o.NodeID)
+			} else if o := owners[p]; o != nil && o.NodeID != newest {
+				others = append(others, p)
 			}
 		}
-		return n
+		return n, others
 	}
 	newer := func(what string) {
 		t.Helper()
@@ -283,9 +295,28 @@ func TestANewerReplicaAmongOlderOnes(t *testing.T) {
 			if got := shares(r.owners()); got[nodeOne]+got[nodeTwo]+got[newest] != 8 || got[newest] == 0 {
 				return fmt.Errorf("%s: shards by owner %v", what, got)
 			}
+			n, others := readable()
+			if len(others) > 0 {
+				return fmt.Errorf("%s: the shards %v, which only replica %d can read, are owned by others", what, others, newest)
+			}
+			for _, node := range r.nodes {
+				serving, declined := 0, 0
+				for _, s := range r.shardsAt(node) {
+					if s.Serving {
+						serving++
+					}
+					if strings.HasPrefix(s.Declined, "record: ") {
+						declined++
+					}
+				}
+				if node == newest && (serving != 8-n || declined != 0) || node != newest && declined != 8-n {
+					return fmt.Errorf("%s: replica %d serves %d shards and declines %d; there are %d that only replica %d can read", what, node, serving, declined, 8-n, newest)
+				}
+			}
 			return nil
 		})
-		t.Logf("%s: %v own the shards, %d are readable for all", what, shares(r.owners()), readable())
+		n, _ := readable()
+		t.Logf("%s: %v own the shards, %d are readable for all", what, shares(r.owners()), n)
 	}
 	r.during(seekers, "the third is replaced by a newer version", func() {
 		r.replicas[newest].Stop()
@@ -298,7 +329,7 @@ func TestANewerReplicaAmongOlderOnes(t *testing.T) {
 	}
 	// Which shards the third gets is for the group of the replicas to say; they are the same again when it comes back.
 	for range 2 {
-		before := readable()
+		before, _ := readable()
 		r.replicas[newest].Stop()
 		kafkatest.Eventually(t, takeover, func() error {
 			if got := shares(r.owners()); got[nodeOne]+got[nodeTwo] < before || got[newest] > 0 {
@@ -306,6 +337,17 @@ func TestANewerReplicaAmongOlderOnes(t *testing.T) {
 			}
 			return nil
 		})
+		// Without what was said of it the shards of the newer one would go back to it by chance only: they were the last to be given away.
+		for _, node := range r.without(newest) {
+			r.replicas[node].Stop()
+			r.replicas[node].Start()
+			kafkatest.Eventually(t, takeover, func() error {
+				if got := shares(r.owners()); got[nodeOne]+got[nodeTwo] < before || got[node] == 0 {
+					return fmt.Errorf("replica %d has started again, and the shards are owned by %v, want all %d that can be read", node, got, before)
+				}
+				return nil
+			})
+		}
 		r.replicas[newest].Start()
 		r.during(seekers, "the newer one was away", func() { newer("it is back") })
 		for _, node := range r.nodes {
