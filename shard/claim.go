@@ -173,10 +173,12 @@ func (s *Shard) awaitWritten(ctx context.Context, until int64, written Instant) 
 // stands in a part of the log that the projection has read otherwise: it was cut off, or the topic made again, and the tail does not know it yet.
 // What the projection holds is then of a log that is no more.
 func (s *Shard) overtaken(w eventlog.Writer) error {
-	self, generation := s.host.cfg.Self, w.Claim().Generation
+	self, claim := s.host.cfg.Self, w.Claim()
+	generation := claim.Generation
 	o, ok := s.host.cfg.Store.Owner(s.partition)
 	if ok && o.Instance == self.Instance && o.NodeID == self.NodeID {
-		if o.Generation == generation {
+		// In a log that was made again another claim of this process may have stood at the same offset.
+		if o.Generation == generation && o.ProducerID == claim.ProducerID && o.ProducerEpoch == claim.ProducerEpoch {
 			return nil
 		}
 		return fmt.Errorf("%w: the claim stands at offset %d, and the projection has read one of this process at %d: it is void, or the log was cut off or made again, which the tail has still to notice",
