@@ -216,8 +216,8 @@ func (m *KafkaMembership) explain(ctx context.Context, err error) error {
 	case errors.Is(err, eventlog.ErrNodeIDTaken):
 		return err
 	case errors.Is(err, kerr.InvalidSessionTimeout):
-		return fmt.Errorf("ownership group %s: the cluster refuses the session time-out %s=%d: it allows %s; change one or the other: %w",
-			m.group, SettingSessionTimeout, m.cfg.SessionTimeout.Milliseconds(), m.sessionBounds(ctx), err)
+		return fmt.Errorf("ownership group %s: the cluster refuses the session time-out of %v (--ownership-session-timeout): it allows %s; change one or the other: %w",
+			m.group, m.cfg.SessionTimeout, m.sessionBounds(ctx), err)
 	case errors.Is(err, kerr.GroupAuthorizationFailed):
 		return fmt.Errorf("ownership group %s: needs READ and DESCRIBE on this group: %w", m.group, err)
 	case errors.Is(err, kerr.TopicAuthorizationFailed):

@@ -239,7 +239,7 @@ func sessionTimeoutIsRefused(t *testing.T, w *world) {
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, part := range []string{"ownership.session.timeout.ms=400", "group.min.session.timeout.ms=500", "group.max.session.timeout.ms="} {
+	for _, part := range []string{"time-out of 400ms (--ownership-session-timeout)", "group.min.session.timeout.ms=500", "group.max.session.timeout.ms="} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("error %q does not say %q", err, part)
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"streamkeeper/internal/admin"
@@ -63,6 +65,9 @@ func (o output) write(w io.Writer, v any, text func(io.Writer) error) error {
 	return text(w)
 }
 
+// groupStates are the states of streams groups that can be asked for (KIP-1071).
+var groupStates = []string{"Empty", "NotReady", "Assigning", "Reconciling", "Stable"}
+
 type listCmd struct {
 	connection
 	output
@@ -70,6 +75,11 @@ type listCmd struct {
 }
 
 func (l *listCmd) Run(ctx context.Context, s *stdio) error {
+	for _, state := range l.State {
+		if !slices.ContainsFunc(groupStates, func(s string) bool { return strings.EqualFold(s, state) }) {
+			return usage(fmt.Errorf("--state %q: the states of a streams group are %s", state, strings.Join(groupStates, ", ")))
+		}
+	}
 	return l.with(ctx, func(ctx context.Context, a *admin.Client) error {
 		groups, err := a.List(ctx, l.State)
 		if err != nil && len(groups) == 0 {

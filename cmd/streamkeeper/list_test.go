@@ -36,3 +36,12 @@ func TestListShowsWhatTheOtherNodesHave(t *testing.T) {
 		}
 	}
 }
+
+// A state that no group can have is no way to ask for nothing.
+func TestListKnowsTheStates(t *testing.T) {
+	d := &dev{bootstrap: "127.0.0.1:1"} // nobody is asked
+	out, err, code := execute(t, d, "list", "--state", "empty", "--state", "nosuch")
+	if want := "streamkeeper: --state \"nosuch\": the states of a streams group are Empty, NotReady, Assigning, Reconciling, Stable\n"; code != exitUsage || out != "" || err != want {
+		t.Errorf("code %d, stdout %q, stderr %q", code, out, err)
+	}
+}

@@ -110,7 +110,7 @@ func (c *restoreCmd) descriptions(ctx context.Context, cfg eventlog.KafkaConfig,
 	}
 	defer annex.Close()
 	if err := ends(ctx, annex, nil, ""); err != nil {
-		fmt.Fprintf(s.out, "topology descriptions are left as they are: %v\n", err)
+		fmt.Fprintf(s.out, "topology descriptions are left as they are, for their topic is not empty: %v\n", err)
 		return nil
 	}
 	records, err := c.fill(ctx, annex, held)

@@ -121,7 +121,7 @@ type PortError struct {
 
 func (e *PortError) Error() string {
 	if e.Err == nil {
-		return fmt.Sprintf("upstream broker %d would be reached at port %d (--broker-port-base %d + its id), which is outside 1 to 65535: choose another --broker-port-base", e.Broker, e.Port, e.Base)
+		return fmt.Sprintf("upstream broker %d would be reached at port %d (--broker-port-base %d + its id), which is outside 1 to 65535: choose another --broker-port-base; or, if a replica of streamkeeper has this node id, --bootstrap-servers names streamkeeper and not the cluster", e.Broker, e.Port, e.Base)
 	}
 	return fmt.Sprintf("upstream broker %d would be reached at port %d (--broker-port-base %d + its id): %v: choose another --broker-port-base", e.Broker, e.Port, e.Base, e.Err)
 }
