@@ -22,9 +22,9 @@ import (
 const (
 	// declineLook is the time between two looks at what has changed; changes within it make one rebalance.
 	declineLook = 250 * time.Millisecond
-	// declinePatience is how long a store may be out of order before its shards are declined: longer than a disk hesitates, and shorter than a client
-	// tries to commit (default.api.timeout.ms of the consumer, a minute).
-	declinePatience = 30 * time.Second
+	// declinePatience is how long a store may be out of order before its shards are declined: longer than a disk hesitates, and well below what clients wait for
+	// one answer (30 s), as some come only when the projection goes on (read barriers, D3).
+	declinePatience = 8 * time.Second
 	// declineHoldMin and declineHoldMax bound how long a reason that may pass is believed; it doubles each time the reason comes back. Each attempt
 	// moves shards to this replica and, where it fails, away again.
 	declineHoldMin = time.Minute

@@ -238,6 +238,28 @@ func TestDeclinesAreTold(t *testing.T) {
 	})
 }
 
+// A disk that hesitates moves nothing; one that is out of order for longer leaves its shards to others before clients give up.
+func TestADiskIsNotWaitedForLong(t *testing.T) {
+	inWorld(t, 2, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		full := fmt.Errorf("%w: no space", projection.ErrStorage)
+		for range 5 {
+			r.store.fail(full)
+			time.Sleep(5 * time.Second) // the bubble's clock
+			r.store.fail(nil)
+			time.Sleep(time.Second) // the bubble's clock
+		}
+		if told := r.m.told(); len(told) != 0 {
+			t.Fatalf("a disk that hesitated was told: %v", told)
+		}
+		r.store.fail(full)
+		time.Sleep(10 * time.Second) // the bubble's clock
+		if told := r.m.told(); len(told) != 1 || told[0][0] != DeclinedStorage || told[0][1] != DeclinedStorage {
+			t.Errorf("after 10 s the group was told %v", told)
+		}
+	})
+}
+
 func TestDeclineReasons(t *testing.T) {
 	for _, c := range []struct {
 		err  error

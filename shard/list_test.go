@@ -271,3 +271,87 @@ func (w *towns) quiet() {
 		}
 	}
 }
+
+// A leader that takes no append, with commits that wait for it, holds up a list for as long as a list may take, and not for as long as an append may.
+func TestAListDoesNotWaitForAnAppendThatHangs(t *testing.T) {
+	inWorld(t, 4, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		group, p := "g", r.Partition("g")
+		epoch := r.join(t, group, "m").MemberEpoch
+		log.HoldAppends(p)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = r.commit(group, "m", epoch, 3) }()
+		time.Sleep(time.Millisecond) // the bubble's clock
+		list := async(func() ([]Listed, error) { return r.List(ctx) })
+		time.Sleep(listMax + time.Second) // the bubble's clock
+		if l, err, done := list(); !done || !errors.Is(err, ErrLoading) {
+			t.Errorf("after %v: %v, %v, answered: %v", listMax, l, err, done)
+		}
+		list = async(func() ([]Listed, error) { return r.List(ctx) })
+		time.Sleep(listMax / 2) // the bubble's clock
+		log.ReleaseAppends(p)
+		time.Sleep(time.Second) // the bubble's clock
+		if l, err, done := list(); !done || err != nil || len(l) != 1 {
+			t.Errorf("once the append came: %v, %v, answered: %v", l, err, done)
+		}
+	})
+}
+
+// What is on its way to the log in one shard does not hold up the others of the list.
+func TestAnAppendHoldsUpNoOtherShard(t *testing.T) {
+	inWorld(t, 8, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		held := map[int32]bool{}
+		for i := 0; len(held) < 2*listsAtOnce; i++ {
+			group := fmt.Sprintf("g%d", i)
+			p := r.Partition(group)
+			if held[p] {
+				continue
+			}
+			held[p] = true
+			epoch := r.join(t, group, "m").MemberEpoch
+			log.HoldAppends(p)
+			go func() { _ = r.commit(group, "m", epoch, 3) }()
+		}
+		time.Sleep(time.Millisecond) // the bubble's clock
+		slots := make(chan struct{}, listsAtOnce)
+		for p := range held {
+			go func() { _, _ = r.shards[p].list(t.Context(), slots, slots) }()
+		}
+		synctest.Wait()
+		for p := range r.Partitions() {
+			if held[p] {
+				continue
+			}
+			list := async(func() ([]Listed, error) { return r.shards[p].list(t.Context(), slots, slots) })
+			if _, err, done := list(); err != nil || !done {
+				t.Errorf("partition %d: %v, answered: %v", p, err, done)
+			}
+		}
+		for p := range held {
+			log.ReleaseAppends(p)
+		}
+	})
+}
+
+// A list of many shards that can't be read ends in time. They are others', who are asked too.
+func TestAListEndsInTime(t *testing.T) {
+	const shards = 600
+	inWorld(t, shards, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		for p := range int32(shards) {
+			log.Steal(p, eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: 9, Instance: "z"}).Close()
+		}
+		r := start(0)
+		time.Sleep(time.Second)                 // the bubble's clock
+		for p := int32(0); p < shards; p += 3 { // what one broker of three leads
+			log.HoldTail(p)
+			log.Steal(p, eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: 8, Instance: "y"}).Close()
+		}
+		begun := time.Now()
+		l, err := r.List(t.Context())
+		if took := time.Since(begun); took > listMax || err != nil || len(l) != 0 {
+			t.Errorf("the list took %v: %v, %v", took, l, err)
+		}
+	})
+}

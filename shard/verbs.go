@@ -113,12 +113,7 @@ func (h *Host) DeleteGroup(ctx context.Context, group string) error {
 
 // do runs f on the loop of a serving shard, and returns when what f saw is durable. It may be told only inside the lease, like every answer without a write (D3).
 func (s *Shard) do(ctx context.Context, f func(*Shard)) error {
-	done := make(chan error, 1)
-	s.post(func(s *Shard) {
-		if s.state != active {
-			done <- ErrNotOwner
-			return
-		}
+	return s.onLoop(ctx, func(s *Shard, done chan<- error) {
 		f(s)
 		w := waiter{answer: func() { done <- nil }, fail: func(err error) { done <- err }}
 		if n := len(s.inflight); n > 0 {
@@ -126,6 +121,26 @@ func (s *Shard) do(ctx context.Context, f func(*Shard)) error {
 			return
 		}
 		s.hand(w)
+	})
+}
+
+// peek runs f on the loop of a serving shard and waits for no more: what f saw may be told only after do.
+func (s *Shard) peek(ctx context.Context, f func(*Shard)) error {
+	return s.onLoop(ctx, func(s *Shard, done chan<- error) {
+		f(s)
+		done <- nil
+	})
+}
+
+// onLoop has f run on the loop of a serving shard, and returns what f sends, once, sooner or later.
+func (s *Shard) onLoop(ctx context.Context, f func(*Shard, chan<- error)) error {
+	done := make(chan error, 1)
+	s.post(func(s *Shard) {
+		if s.state != active {
+			done <- ErrNotOwner
+			return
+		}
+		f(s, done)
 	})
 	select {
 	case err := <-done:
