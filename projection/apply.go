@@ -24,7 +24,7 @@ func (s *Store) Batch(p int32, b eventlog.Batch) error {
 		return ErrClosed
 	default:
 	}
-	e, err := s.usable()
+	e, err := s.writable()
 	if err != nil {
 		return err
 	}

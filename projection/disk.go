@@ -16,7 +16,8 @@ import (
 // at once and for ever; so two failures that pass by themselves are waited out here, below Pebble:
 //
 //   - No space left: the writing goroutine waits until a probe file can be written. Meanwhile full() says so: the store
-//     takes no batches (the tail repeats them) and tells it in Err. Nothing is lost, and nothing has to be rebuilt.
+//     takes batches into memory up to heldBytesMax, then none (the tail repeats them), and tells it in Err. Nothing is lost, and nothing has to
+//     be rebuilt.
 //   - No file descriptor left: a few tries with pauses; connections come and go.
 type disk struct {
 	vfs.FS
@@ -28,6 +29,7 @@ type disk struct {
 	closing chan struct{}
 	probe   time.Duration // diskProbeInterval
 	pause   time.Duration // openFilePause
+	hang    time.Duration // flushPatience
 }
 
 const (
@@ -41,7 +43,7 @@ const (
 )
 
 func newDisk(fs vfs.FS, dir string, logger *slog.Logger, closing chan struct{}) *disk {
-	d := &disk{dir: dir, inner: fs, logger: logger, closing: closing, probe: diskProbeInterval, pause: openFilePause}
+	d := &disk{dir: dir, inner: fs, logger: logger, closing: closing, probe: diskProbeInterval, pause: openFilePause, hang: flushPatience}
 	d.FS = vfs.OnDiskFull(fs, d.waitForSpace)
 	return d
 }

@@ -83,24 +83,68 @@ func TestAFullDiskIsWaitedOut(t *testing.T) {
 	if !s.Stats().Full {
 		t.Error("the numbers don't say so")
 	}
+	read := int64(0)
+	s.OnRead(func(p int32, next, _ int64) { read = next })
+	must(t, s.Batch(1, groupsBatch(2, "c"))) // into memory: what is proven by reading must not wait for the disk
+	if read != 3 {
+		t.Errorf("a batch while the disk is full is not told: %d", read)
+	}
+	wantGroups(t, s, 1, "a", "b", "c")
+	next, taken := int64(3), 0
+	raw := eventlog.Encode(eventlog.Record{
+		Key:   eventlog.Key{Type: eventlog.TypeOffsetCommit, Group: "g", Topic: "t"},
+		Value: &eventlog.OffsetCommit{Metadata: strings.Repeat("x", 30_000), ExpireTimestamp: -1},
+	})
+	for {
+		b := eventlog.Batch{HighWatermark: next + 10, Next: next + 10}
+		for i := range int64(10) {
+			b.Entries = append(b.Entries, eventlog.Entry{Offset: next + i, ProducerID: -1, Key: raw.Key, Value: raw.Value})
+		}
+		if err := s.Batch(1, b); err != nil {
+			break
+		}
+		next += 10
+		if taken += 10 * len(raw.Value); taken > heldBytesMax+memTableBytes {
+			t.Fatalf("%d MB went into memory", taken>>20)
+		}
+	}
+	if taken < heldBytesMax/2 {
+		t.Errorf("%d MB went into memory", taken>>20)
+	}
 	for range 3 {
-		if err := s.Batch(1, groupsBatch(2, "c")); !errors.Is(err, ErrStorage) || errors.Is(err, eventlog.ErrRebuild) || errors.Is(err, eventlog.ErrRefused) {
+		if err := s.Batch(1, groupsBatch(next, "d")); !errors.Is(err, ErrStorage) || errors.Is(err, eventlog.ErrRebuild) || errors.Is(err, eventlog.ErrRefused) {
 			t.Fatalf("Batch: %v", err)
 		}
 	}
-	wantGroups(t, s, 1, "a", "b") // reading goes on
+	wantGroups(t, s, 1, "a", "b", "c") // reading goes on
 	if err := s.Reset(2, "cut off"); !errors.Is(err, ErrStorage) {
 		t.Errorf("Reset: %v", err)
 	}
 	d.heal()
 	until(t, "the disk has space", func() bool { return s.Err(1) == nil })
-	must(t, s.Batch(1, groupsBatch(2, "c")))
-	wantGroups(t, s, 1, "a", "b", "c")
+	until(t, "memory is written", func() bool { return s.Batch(1, groupsBatch(next, "d")) == nil })
+	wantGroups(t, s, 1, "a", "b", "c", "d")
 	wantRebuilds(t, s, map[Reason]uint64{ReasonNone: 1})
 	must(t, s.Close())
 	s = openSick(t, d)
-	wantGroups(t, s, 1, "a", "b", "c")
+	wantGroups(t, s, 1, "a", "b", "c", "d")
 	wantRebuilds(t, s, map[Reason]uint64{})
+	must(t, s.Close())
+}
+
+// TestADiskThatHangsIsTold: it fails nothing, and yet the store is out of order, as long as it hangs.
+func TestADiskThatHangsIsTold(t *testing.T) {
+	d := &slowDisk{FS: vfs.NewMem()}
+	s := open(t, testConfig(d))
+	s.disk.hang = 50 * time.Millisecond
+	d.mu.Lock()
+	must(t, s.Batch(1, groupsBatch(0, "a")))
+	startFlush(t, s)
+	until(t, "the flush takes too long", func() bool { return errors.Is(s.Err(1), ErrStorage) })
+	must(t, s.Batch(1, groupsBatch(1, "b")))
+	wantGroups(t, s, 1, "a", "b")
+	d.mu.Unlock()
+	until(t, "it goes on", func() bool { return s.Err(1) == nil })
 	must(t, s.Close())
 }
 

@@ -33,6 +33,8 @@ type engine struct {
 	flushed     chan struct{} // a flush ended
 	flushFailed atomic.Bool   // the last one did
 	written     atomic.Int64  // bytes since the last look at what waits
+	held        atomic.Int64  // bytes written while the disk was full, since the last flush that succeeded
+	flushBegan  atomic.Int64  // ns since clockStart, of the flush under way; 0: none is
 	dirty       atomic.Bool   // something was written since the last regular flush
 
 	mu      sync.Mutex
@@ -48,6 +50,10 @@ const (
 	memTableBytesMax = 4 * memTableBytes
 	// sublevelsMax bounds the files that reads have to look through when compaction can't keep up; more writers wait in ease.
 	sublevelsMax = 40
+	// heldBytesMax is what is written to memory while the disk is full, in addition to what waited before. It takes hours of a quiet log.
+	heldBytesMax = 2 * memTableBytes
+	// flushPatience is how long a flush may take: a disk that hangs says nothing. A full set of memtables is 64 MiB.
+	flushPatience = 10 * time.Second
 	// easeBytes: pressure is looked at each time this much was written.
 	easeBytes = 4 << 20
 	// neverStop disables Pebble's own write stalls: a stalled commit can't be interrupted, so Close would hang behind a full disk.
@@ -83,6 +89,7 @@ func openEngine(d *disk, dir string, number int, cacheBytes int64, logger *slog.
 		Logger:                      pebbleLogger{e},
 		EventListener: &pebble.EventListener{
 			DataCorruption:  func(i pebble.DataCorruptionInfo) { e.breakDown(fmt.Errorf("damaged file %s: %v", i.Path, i.Details)) },
+			FlushBegin:      func(pebble.FlushInfo) { e.flushBegan.Store(int64(time.Since(clockStart)) + 1) },
 			FlushEnd:        e.flushEnded,
 			BackgroundError: e.backgroundError,
 		},
@@ -116,7 +123,26 @@ func (e *engine) err() error {
 	return nil
 }
 
+// clockStart is what flushBegan counts from, by the monotonic clock.
+var clockStart = time.Now()
+
+// hangs says that a flush takes so long that the disk must be taken for one that hangs. What is read and written goes on in memory, as far as it does.
+func (e *engine) hangs() error {
+	began := e.flushBegan.Load()
+	if began == 0 {
+		return nil
+	}
+	if took := time.Since(clockStart) - time.Duration(began); took > e.disk.hang {
+		return fmt.Errorf("%w: %s: a flush takes longer than %v", ErrStorage, e.dir, e.disk.hang)
+	}
+	return nil
+}
+
 func (e *engine) flushEnded(info pebble.FlushInfo) {
+	e.flushBegan.Store(0)
+	if info.Err == nil {
+		e.held.Store(0)
+	}
 	e.flushFailed.Store(passing(info.Err))
 	select {
 	case e.flushed <- struct{}{}:
@@ -150,6 +176,9 @@ func (e *engine) failed(err error) error {
 // commit applies b. It is in memory then, and on disk after a flush.
 func (e *engine) commit(b *pebble.Batch) error {
 	e.written.Add(int64(b.Len()))
+	if e.disk.full() != nil {
+		e.held.Add(int64(b.Len()))
+	}
 	if err := b.Commit(pebble.NoSync); err != nil {
 		return e.failed(err)
 	}

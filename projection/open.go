@@ -275,6 +275,24 @@ func (s *Store) usable() (*engine, error) {
 	return s.current()
 }
 
+// writable returns an engine that takes a batch: a usable one, and while the disk is full the current one, as long as memory takes what comes. So
+// answers that rest on what this store has read (read barriers) don't depend on the disk. Release it afterwards.
+func (s *Store) writable() (*engine, error) {
+	full := s.disk.full()
+	if full == nil {
+		return s.usable()
+	}
+	e, err := s.current()
+	if err != nil {
+		return nil, err
+	}
+	if e.err() != nil || e.held.Load() >= heldBytesMax {
+		e.release()
+		return nil, full
+	}
+	return e, nil
+}
+
 // renew replaces a broken engine by an empty one. All partitions start over; their tails are told when they come by.
 func (s *Store) renew(old *engine, why error) error {
 	s.renewing.Lock()

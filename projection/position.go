@@ -85,7 +85,7 @@ func (s *Store) Err(p int32) error {
 		return err
 	}
 	defer e.release()
-	return e.err()
+	return firstError(e.err(), e.hangs())
 }
 
 // OnApplied calls f after each batch that moved a partition on: next is the first offset not applied yet. f must not
