@@ -63,7 +63,7 @@ func (d *disk) waitForSpace() {
 	}
 	err := fmt.Errorf("%w: no space left on the disk of %s", ErrStorage, d.dir)
 	d.isFull.Store(&err)
-	d.logger.Error("projection: the disk is full; records are applied again when there is space", "dir", d.dir)
+	d.logger.Error("projection: the disk is full; what is read stays in memory until there is space", "dir", d.dir)
 	t := time.NewTicker(d.probe)
 	defer t.Stop()
 	for d.armed.Load() {

@@ -18,8 +18,8 @@ const (
 	storageLook = time.Second
 )
 
-// storageWatch ends a replica that can't store what it reads, and whose shards nobody takes although others could. It answers from memory meanwhile, and
-// claims nothing: what it is assigned stays unserved, and what is committed can't be held back for ever.
+// storageWatch ends a replica that can't store what it reads, and whose shards nobody takes although others could. It reads on in memory
+// meanwhile (projection), and when that is used up it applies no claim, and proves no answer.
 type storageWatch struct {
 	look    func() error // what is wrong with the storage, nil: nothing
 	shards  func() int   // how many shards are assigned here, or served

@@ -116,7 +116,7 @@ var replicaFaults = []fault{
 			}
 		}, ""
 	}},
-	// Not while a disk is full: the restarts take a while, and after 30 s a replica with a full disk ends, as it should.
+	// Not while a disk is full: the restarts take a while, and after 8 s a replica with a full disk leaves its shards to others, as it should.
 	{name: "replica cut from the cluster while the others are restarted", can: func(w *world) bool { return w.full == 0 }, begin: func(w *world, target int, draw *rand.Rand) (func(), string) {
 		way := drawWay(draw)
 		w.net.apply(target, cutFrom(w.brokerPorts(everyBroker()...), way, "DROP")...)
