@@ -96,7 +96,7 @@ func (k *Kafka) adopt(ctx context.Context, o Ownership, c Claim) (*appender, err
 
 // adoptedClaim is the claim c in another topic.
 func adoptedClaim(c Claim) Claim {
-	return Claim{Partition: c.Partition, ProducerID: c.ProducerID, ProducerEpoch: c.ProducerEpoch, FreshProducer: c.FreshProducer}
+	return Claim{Partition: c.Partition, Number: c.Number, ProducerID: c.ProducerID, ProducerEpoch: c.ProducerEpoch, FreshProducer: c.FreshProducer}
 }
 
 // ValueBytesMax is the size of the largest value that fits a batch of batchBytesMax bytes alone with a key of that many bytes; 0 where

@@ -15,7 +15,8 @@ import (
 
 // A claim, step by step (design D4):
 //
-//  1. InitProducerId with the transactional id "<topic>-<partition>": a producer id and the next epoch of it.
+//  1. InitProducerId with the transactional id "<topic>-<partition>": a producer id and the next epoch of it. Where no claim can be made by that
+//     producer id any more, with the next transactional id of the partition (spent.go).
 //  2. The ownership record as the first batch under that epoch, sequence 0. Until it is in the log the old epoch is
 //     still accepted, so everything before it counts; from then on the leader refuses the old epoch.
 //  3. Once per process: a write under the old epoch, which must be refused.
@@ -32,8 +33,14 @@ import (
 const transactionTimeout = time.Minute
 
 // TransactionalID is the transactional id whose producer epoch fences partition p of a log topic. The process needs
-// WRITE and DESCRIBE on it.
-func TransactionalID(topic string, p int32) string { return fmt.Sprintf("%s-%d", topic, p) }
+// WRITE and DESCRIBE on it. The first, number 0, is "<topic>-<partition>", and the next ones are "<topic>-<partition>.<number>", which is no id of the log
+// "<topic>-<partition>". See spent.go.
+func TransactionalID(topic string, p, number int32) string {
+	if number == 0 {
+		return fmt.Sprintf("%s-%d", topic, p)
+	}
+	return fmt.Sprintf("%s-%d.%d", topic, p, number)
+}
 
 // Claim implements Log.
 func (k *Kafka) Claim(ctx context.Context, p int32, o Ownership) (Writer, error) {
@@ -75,22 +82,55 @@ func (k *Kafka) claim(ctx context.Context, p int32, o Ownership, prev *Owner) (*
 	if err := k.leaders.failed(); err != nil {
 		return nil, err
 	}
+	var number int32
+	if prev != nil {
+		number = max(0, prev.Number)
+	}
+	for tries := 1; ; tries++ {
+		a, err := k.claimBy(ctx, p, number, o, prev)
+		if !errors.Is(err, errSpent) || tries >= numbersTried {
+			return a, err
+		}
+		k.log.Warn("no claim can be made by the producer id that the cluster gives: another transactional id is taken", "topic", k.id.Topic, "partition", p,
+			"transactionalId", TransactionalID(k.id.Topic, p, number), "next", TransactionalID(k.id.Topic, p, number+1), "err", err)
+		number++
+	}
+}
+
+// claimBy claims p with one of its transactional ids; errSpent: the next one has to be taken.
+func (k *Kafka) claimBy(ctx context.Context, p, number int32, o Ownership, prev *Owner) (*appender, error) {
 	prove, err := k.fence.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if !prove {
-		c, err := k.initProducer(ctx, Claim{Partition: p, ProducerID: -1, ProducerEpoch: -1})
+		c, err := k.initProducer(ctx, Claim{Partition: p, Number: number, ProducerID: -1, ProducerEpoch: -1})
 		if err != nil {
 			return nil, err
 		}
-		if c.FreshProducer, err = k.fenceFormer(ctx, c, o, prev); err != nil {
-			return nil, err
-		}
-		return k.writeClaim(ctx, c, o)
+		return k.claimAs(ctx, c, o, prev)
 	}
-	a, proof, err := k.firstClaim(ctx, p, o, prev)
+	a, proof, err := k.firstClaim(ctx, p, number, o, prev)
 	k.fence.end(proof)
+	return a, err
+}
+
+// claimAs makes the claim by the producer that c names.
+func (k *Kafka) claimAs(ctx context.Context, c Claim, o Ownership, prev *Owner) (*appender, error) {
+	err := spent(c, prev)
+	if err != nil {
+		return nil, err
+	}
+	if c.FreshProducer, err = k.fenceFormer(ctx, c, o, prev); err != nil {
+		return nil, err
+	}
+	a, err := k.writeClaim(ctx, c, o)
+	if errors.Is(err, ErrFenced) {
+		return nil, k.whyRefused(ctx, c, prev, err)
+	}
+	k.mu.Lock()
+	delete(k.refused, c.Partition)
+	k.mu.Unlock()
 	return a, err
 }
 
@@ -123,7 +163,7 @@ func (k *Kafka) startClaim(ctx context.Context, c Claim, a *appender) (*appender
 // begin sends the ownership record of c as the first batch of its epoch. a.mu is held, and the appender busy.
 func (a *appender) begin(c Claim) {
 	o := a.owner
-	o.ProducerID, o.ProducerEpoch, o.Claim = c.ProducerID, c.ProducerEpoch, -1
+	o.ProducerID, o.ProducerEpoch, o.Claim, o.Number = c.ProducerID, c.ProducerEpoch, -1, c.Number
 	op := operation{wall.Now().UnixMilli(), []Raw{ownershipRaw(o)}}
 	a.busy, a.since, a.attempt, a.last = true, time.Now(), 0, nil
 	a.under = &sealed{bytes: appendBatch(nil, c.ProducerID, c.ProducerEpoch, 0, []operation{op}), records: 1, claim: &c}
@@ -196,7 +236,7 @@ func (a *appender) renew() {
 	c, err := a.k.initProducer(ctx, was)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	id := TransactionalID(a.k.id.Topic, a.p)
+	id := TransactionalID(a.k.id.Topic, a.p, was.Number)
 	switch {
 	case a.err != nil:
 	case errors.Is(err, kerr.ProducerFenced), errors.Is(err, kerr.InvalidProducerEpoch):

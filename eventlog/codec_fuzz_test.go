@@ -189,7 +189,7 @@ func genValue(t *rapid.T, typ Type) Value {
 			}
 		}).Draw(t, "subtopologies")}
 	case TypeOwnership:
-		return &Ownership{OwnershipFormat, genInt32(t), genText(t), genInt64(t), genInt16(t), genInt64(t), rapid.Bool().Draw(t, "released"), genText(t), genText(t), genInt32(t), genInt64(t)}
+		return &Ownership{OwnershipFormat, genInt32(t), genText(t), genInt64(t), genInt16(t), genInt64(t), rapid.Bool().Draw(t, "released"), genText(t), genText(t), genInt32(t), genInt64(t), genInt32(t)}
 	case TypeDescriptionRefusal:
 		return &DescriptionRefusal{DescriptionRefusalFormat, genInt32(t), genText(t), genText(t), genText(t), genInt64(t)}
 	case TypeGroupConfig:

@@ -58,13 +58,13 @@ var vectors = []struct {
 	{"tombstone", "00170003617070", "", Record{Key: Key{Type: TypeTopology, Group: "app"}}},
 	{"ownership", "7d00", hex.EncodeToString([]byte(
 		`{"format":1,"nodeId":1000001,"address":"127.0.0.1:9292","producerId":7,"producerEpoch":3,"claim":-1,"released":false,"instance":"i","logId":"l"}`)),
-		Record{Key{Type: TypeOwnership}, &Ownership{1, 1000001, "127.0.0.1:9292", 7, 3, -1, false, "i", "l", 0, 0}}},
+		Record{Key{Type: TypeOwnership}, &Ownership{1, 1000001, "127.0.0.1:9292", 7, 3, -1, false, "i", "l", 0, 0, 0}}},
 	{"ownership with the number of partitions", "7d00", hex.EncodeToString([]byte(
 		`{"format":1,"nodeId":1000001,"address":"127.0.0.1:9292","producerId":7,"producerEpoch":3,"claim":-1,"released":false,"instance":"i","logId":"l","partitions":50}`)),
-		Record{Key{Type: TypeOwnership}, &Ownership{1, 1000001, "127.0.0.1:9292", 7, 3, -1, false, "i", "l", 50, 0}}},
+		Record{Key{Type: TypeOwnership}, &Ownership{1, 1000001, "127.0.0.1:9292", 7, 3, -1, false, "i", "l", 50, 0, 0}}},
 	{"ownership with its order", "7d00", hex.EncodeToString([]byte(
 		`{"format":1,"nodeId":1000001,"address":"127.0.0.1:9292","producerId":7,"producerEpoch":3,"claim":-1,"released":false,"instance":"i","logId":"l","partitions":50,"order":12}`)),
-		Record{Key{Type: TypeOwnership}, &Ownership{1, 1000001, "127.0.0.1:9292", 7, 3, -1, false, "i", "l", 50, 12}}},
+		Record{Key{Type: TypeOwnership}, &Ownership{1, 1000001, "127.0.0.1:9292", 7, 3, -1, false, "i", "l", 50, 12, 0}}},
 	{"refusal of a topology description", "7d020003617070", hex.EncodeToString([]byte(
 		`{"format":1,"topologyEpoch":2,"plugin":"http","member":"m1","reason":"too \"large\"","timestamp":1000000}`)),
 		Record{Key{Type: TypeDescriptionRefusal, Group: "app"}, &DescriptionRefusal{1, 2, "http", "m1", `too "large"`, 1000000}}},

@@ -18,16 +18,16 @@ const coordinatorTransaction = 1
 func (k *Kafka) initProducer(ctx context.Context, c Claim) (Claim, error) {
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.AppendDeadline)
 	defer cancel()
-	id := TransactionalID(k.id.Topic, c.Partition)
+	id := TransactionalID(k.id.Topic, c.Partition, c.Number)
 	for attempt := 0; ; attempt++ {
-		node, err := k.coordinator(ctx, c.Partition)
+		node, err := k.coordinator(ctx, id)
 		if err == nil {
 			var got Claim
 			if got, err = k.initOnce(ctx, node, id, c); err == nil {
 				return got, nil
 			}
 			if moved(err) {
-				k.forgetCoordinator(c.Partition, node)
+				k.forgetCoordinator(id, node)
 			}
 		}
 		switch {
@@ -57,7 +57,7 @@ func (k *Kafka) initOnce(ctx context.Context, node int32, id string, c Claim) (C
 	if err != nil {
 		return c, err
 	}
-	return Claim{Partition: c.Partition, ProducerID: resp.ProducerID, ProducerEpoch: resp.ProducerEpoch}, nil
+	return Claim{Partition: c.Partition, Number: c.Number, ProducerID: resp.ProducerID, ProducerEpoch: resp.ProducerEpoch}, nil
 }
 
 // moved says that another broker may be the coordinator by now.
@@ -66,15 +66,14 @@ func moved(err error) bool {
 	return errors.As(err, &connection) || errors.Is(err, kerr.NotCoordinator) || errors.Is(err, kerr.CoordinatorNotAvailable)
 }
 
-// coordinator is the broker that coordinates the transactional id of p.
-func (k *Kafka) coordinator(ctx context.Context, p int32) (int32, error) {
+// coordinator is the broker that coordinates a transactional id.
+func (k *Kafka) coordinator(ctx context.Context, id string) (int32, error) {
 	k.mu.Lock()
-	node, ok := k.coordinators[p]
+	node, ok := k.coordinators[id]
 	k.mu.Unlock()
 	if ok {
 		return node, nil
 	}
-	id := TransactionalID(k.id.Topic, p)
 	node, err := anyBroker(ctx, k.client, &k.roster, false, func(ctx context.Context, to kmsg.Requestor) (int32, error) {
 		req := kmsg.NewPtrFindCoordinatorRequest()
 		req.CoordinatorType = coordinatorTransaction
@@ -93,16 +92,16 @@ func (k *Kafka) coordinator(ctx context.Context, p int32) (int32, error) {
 		return 0, fmt.Errorf("coordinator of %s: %w", id, err)
 	}
 	k.mu.Lock()
-	k.coordinators[p] = node
+	k.coordinators[id] = node
 	k.mu.Unlock()
 	return node, nil
 }
 
-// forgetCoordinator has the coordinator of p looked for again, unless that was done meanwhile.
-func (k *Kafka) forgetCoordinator(p, node int32) {
+// forgetCoordinator has the coordinator of a transactional id looked for again, unless that was done meanwhile.
+func (k *Kafka) forgetCoordinator(id string, node int32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.coordinators[p] == node {
-		delete(k.coordinators, p)
+	if k.coordinators[id] == node {
+		delete(k.coordinators, id)
 	}
 }

@@ -51,6 +51,7 @@ type fakePartition struct {
 	epochs   []fakeEpoch     // where each leader epoch began
 	producer int64           // producer id of the partition's transactional id
 	issued   int16           // its last epoch given out
+	ids      int64           // producer ids given after the first
 	seen     map[int64]int16 // the newest epoch in the log, by producer id: what the broker fences by
 	begun    []fakeBegun     // when those came into the log
 	writers  []*fakeWriter   // live ones
@@ -100,7 +101,7 @@ func NewFake(options FakeOptions) *Fake {
 	}
 	for p := range options.Partitions {
 		f.parts = append(f.parts, &fakePartition{
-			p: p, producer: 1000 + int64(p), issued: -1, seen: map[int64]int16{}, epochs: []fakeEpoch{{0, 0}},
+			p: p, producer: firstProducer(p), issued: -1, seen: map[int64]int16{}, epochs: []fakeEpoch{{0, 0}},
 		})
 	}
 	f.ended.Add(1)
@@ -209,6 +210,14 @@ func (f *Fake) claim(ctx context.Context, p int32, o Ownership, prev *Owner) (*f
 	if errs := part.faults.claimErrors; len(errs) > 0 {
 		part.faults.claimErrors = errs[1:]
 		return nil, errs[0]
+	}
+	o.Number = 0
+	if prev != nil {
+		o.Number = prev.Number
+	}
+	for spent(Claim{ProducerID: part.producer}, prev) != nil { // another transactional id
+		o.Number++
+		part.expire()
 	}
 	w := &fakeWriter{f: f, part: part, owner: o}
 	fresh := w.fenceFormer(prev)

@@ -233,11 +233,25 @@ func (f *Fake) Renew(w Writer) Claim {
 // ExpireProducer makes the next claim of p get a new producer id with epoch 0, as after transactional.id.expiration.ms:
 // the broker then refuses of the predecessor's only what the claimer has it refuse (see KeepFormer).
 func (f *Fake) ExpireProducer(p int32) {
+	f.at(p, (*fakePartition).expire)
+}
+
+// expire gives the partition a producer id that was never given.
+func (part *fakePartition) expire() {
+	part.ids++
+	part.producer, part.issued = firstProducer(part.p)+part.ids*1000000, -1
+}
+
+// ReturnProducer makes the next claim of p get the producer id of the first one again, as a transaction coordinator does that has lost what it gave since.
+// The partition's leader has forgotten what it knew of that id.
+func (f *Fake) ReturnProducer(p int32) {
 	f.at(p, func(part *fakePartition) {
-		part.producer += 1000000
-		part.issued = -1
+		part.producer, part.issued = firstProducer(p), part.issued+1000
+		delete(part.seen, part.producer)
 	})
 }
+
+func firstProducer(p int32) int64 { return 1000 + int64(p) }
 
 // Inject appends entries to p as one batch, as a writer of another kind would: transactional records, control records,
 // records of an old claim. Offsets are set here; it returns the first.

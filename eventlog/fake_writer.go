@@ -36,7 +36,7 @@ func (w *fakeWriter) take() {
 	o := w.owner
 	o.Format, o.ProducerID, o.ProducerEpoch, o.Claim = OwnershipFormat, part.producer, part.issued, -1
 	w.owner = o
-	w.current = Claim{Partition: part.p, ProducerID: o.ProducerID, ProducerEpoch: o.ProducerEpoch}
+	w.current = Claim{Partition: part.p, Number: o.Number, ProducerID: o.ProducerID, ProducerEpoch: o.ProducerEpoch}
 	w.current.Generation = part.write(w.f, w.entries(operation{time.Now().UnixMilli(), []Raw{ownershipRaw(o)}}))
 	w.last, w.lost = w.current.Generation, false // a new epoch begins with a sequence of its own
 }

@@ -56,6 +56,9 @@ const formerMax = 8
 // Generation is the offset of the ownership record of the current claim; ok is false while none was seen.
 func (f *Fence) Generation() (offset int64, ok bool) { return f.generation, f.claimed }
 
+// Former are producer ids that a claim has replaced: no later claim by one of them counts.
+func (f *Fence) Former() []int64 { return slices.Clone(f.former) }
+
 // Void says that e, which is no ownership record, does not count.
 func (f *Fence) Void(e Entry) bool {
 	f.show(e)

@@ -28,7 +28,7 @@ func (k *Kafka) fenceFormer(ctx context.Context, c Claim, o Ownership, prev *Own
 	if !freshProducer(prev, c) {
 		return false, nil
 	}
-	p, id := c.Partition, TransactionalID(k.id.Topic, c.Partition)
+	p, id := c.Partition, TransactionalID(k.id.Topic, c.Partition, c.Number)
 	former, err := k.formerProducers(ctx, c, prev)
 	if err != nil {
 		if retriable(err) || ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
@@ -37,7 +37,7 @@ func (k *Kafka) fenceFormer(ctx context.Context, c Claim, o Ownership, prev *Own
 		k.log.Warn("what is behind the last known claim can't be read", "topic", k.id.Topic, "partition", p, "err", err)
 		return true, nil
 	}
-	o.Format, o.Released, o.Claim = OwnershipFormat, false, -1
+	o.Format, o.Released, o.Claim, o.Number = OwnershipFormat, false, -1, c.Number
 	for _, producer := range former {
 		o.ProducerID, o.ProducerEpoch = producer, formerEpoch
 		err := k.sendOnce(ctx, p, producer, formerEpoch, o)

@@ -91,9 +91,10 @@ type Kafka struct {
 	senders   map[int32]*sender
 	appenders map[*appender]struct{}
 	adopted   map[int32]Claim // of an annex: the last claim adopted, by partition
-	// coordinators are the brokers that coordinate the transactional ids, by partition, as they were found last.
-	coordinators map[int32]int32
-	asking       map[int32]int // questions to followers under way, by broker
+	// coordinators are the brokers that coordinate the transactional ids, as they were found last.
+	coordinators map[string]int32
+	refused      map[int32]Claim // the last claim that the leader refused and the log does not say why, by partition
+	asking       map[int32]int   // questions to followers under way, by broker
 }
 
 var _ Log = (*Kafka)(nil)
@@ -118,7 +119,7 @@ func OpenKafka(ctx context.Context, cfg KafkaConfig) (*Kafka, error) {
 	}
 	k := &Kafka{
 		cfg: cfg, log: cfg.Logger, tracer: cfg.Tracer, client: client,
-		senders: map[int32]*sender{}, appenders: map[*appender]struct{}{}, adopted: map[int32]Claim{}, coordinators: map[int32]int32{}, asking: map[int32]int{},
+		senders: map[int32]*sender{}, appenders: map[*appender]struct{}{}, adopted: map[int32]Claim{}, coordinators: map[string]int32{}, refused: map[int32]Claim{}, asking: map[int32]int{},
 	}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	if err := k.bootstrap(ctx); err != nil {

@@ -83,6 +83,8 @@ type Claim struct {
 	ProducerEpoch int16
 	// Generation is the offset of the claim's ownership record: what tells two claims apart (never the epoch).
 	Generation int64
+	// Number is which transactional id of the partition the producer id is from.
+	Number int32
 	// FreshProducer says that the cluster gave a producer id other than that of the previous ownership record (its
 	// transactional id expired, or its epochs were used up), and could not be made to refuse the predecessor's. ClaimAfter
 	// has then waited one lease; the owner reads to the log's end (End, asked after ClaimAfter returned) before it serves.
@@ -171,4 +173,6 @@ type Owner struct {
 	Generation int64 // of the claim
 	Timestamp  int64 // ms, as the writer's clock said
 	Seen       time.Time
+	// Former are the producer ids under which no claim counts any more (Fence.Former): not part of the record, but of what was read with it.
+	Former []int64 `json:"-"`
 }

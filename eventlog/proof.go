@@ -15,22 +15,20 @@ const epochsTried = 3
 
 // firstClaim claims p and proves the fence: a write under the epoch before must be refused. The probe repeats the
 // ownership record; a cluster that accepts it gets no further record from us.
-func (k *Kafka) firstClaim(ctx context.Context, p int32, o Ownership, prev *Owner) (*appender, proof, error) {
-	c, err := k.initProducer(ctx, Claim{Partition: p, ProducerID: -1, ProducerEpoch: -1})
+func (k *Kafka) firstClaim(ctx context.Context, p, number int32, o Ownership, prev *Owner) (*appender, proof, error) {
+	asked := Claim{Partition: p, Number: number, ProducerID: -1, ProducerEpoch: -1}
+	c, err := k.initProducer(ctx, asked)
 	for tries := 1; err == nil && c.ProducerEpoch < 1; tries++ {
 		if tries >= epochsTried {
-			err = fmt.Errorf("%w: InitProducerId of %s gives epoch %d again and again", ErrFenceUnproven, TransactionalID(k.id.Topic, p), c.ProducerEpoch)
+			err = fmt.Errorf("%w: InitProducerId of %s gives epoch %d again and again", ErrFenceUnproven, TransactionalID(k.id.Topic, p, number), c.ProducerEpoch)
 			return nil, proof{err: err}, err
 		}
-		c, err = k.initProducer(ctx, Claim{Partition: p, ProducerID: -1, ProducerEpoch: -1})
+		c, err = k.initProducer(ctx, asked)
 	}
 	if err != nil {
 		return nil, proof{}, err
 	}
-	if c.FreshProducer, err = k.fenceFormer(ctx, c, o, prev); err != nil {
-		return nil, proof{}, err
-	}
-	a, err := k.writeClaim(ctx, c, o)
+	a, err := k.claimAs(ctx, c, o, prev)
 	if err != nil {
 		return nil, proof{}, err
 	}

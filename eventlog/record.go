@@ -249,6 +249,8 @@ type Ownership struct {
 	// Order is one more than the highest Order of any partition that the claimer had read, so it orders the claims of a node's processes, which the clock
 	// does not; a record that repeats a claim repeats it. 0 where it was written before there was this field.
 	Order int64 `json:"order,omitempty"`
+	// Number is which transactional id of the partition the claimer had its producer id from (TransactionalID): the next claimer begins with it.
+	Number int32 `json:"number,omitempty"`
 }
 
 // DescriptionRefusalFormat is the newest format of DescriptionRefusal that this program reads and writes.

@@ -40,6 +40,46 @@ func appendGroups(t *testing.T, w eventlog.Writer, groups ...string) {
 	}
 }
 
+// TestAProducerIDComesBack: the cluster gives an id that a claim has replaced. No reader counts a claim by it, so the claimer takes another.
+func TestAProducerIDComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := eventlog.NewFake(eventlog.FakeOptions{Partitions: 2})
+		defer log.Close()
+		cfg := testConfig(vfs.NewMem())
+		s, stop := following(t, cfg, log)
+		claims := func(node int32) {
+			t.Helper()
+			var prev *eventlog.Owner
+			if o, ok := s.Owner(1); ok {
+				prev = &o
+			}
+			w, err := log.ClaimAfter(t.Context(), 1, eventlog.Ownership{NodeID: node, Address: "one:1"}, prev, time.Minute)
+			must(t, err)
+			appendGroups(t, w, fmt.Sprint(node))
+			synctest.Wait()
+			if o, _ := s.Owner(1); o.NodeID != node || o.Generation != w.Claim().Generation || o.Number != w.Claim().Number {
+				t.Errorf("owner %+v, the claim of node %d is %+v", o, node, w.Claim())
+			}
+		}
+		claims(1)
+		log.ExpireProducer(1)
+		claims(2)
+		log.ReturnProducer(1)
+		claims(3)
+		claims(4)
+		stop() // what was replaced is remembered with what was read
+		s, stop = following(t, cfg, log)
+		defer stop()
+		synctest.Wait()
+		log.ReturnProducer(1)
+		claims(5)
+		wantGroups(t, s, 1, "1", "2", "3", "4", "5")
+		if void := s.Stats().Void; void != 0 {
+			t.Errorf("%d records are void", void)
+		}
+	})
+}
+
 // TestFollowsALog: a store behind a tail, with claims, a cut log, a deleted beginning, and restarts in between.
 func TestFollowsALog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -256,6 +256,7 @@ func sameAsModel(t tester, s *Store, p int32, m *model) {
 		equal("pending of "+group, pending, m.pendingOf(group))
 	}
 	owner, owned := s.Owner(p)
+	owner.Former = nil // no record has it, and what of it is known depends on what compaction took: TestAProducerIDComesBack
 	owner.Seen = time.Time{}
 	equal("owner", []any{owner, owned}, []any{m.owner, m.owned})
 	if n := s.parts[p].pending; n != len(m.pending) {

@@ -84,7 +84,11 @@ func (s *Store) Owner(p int32) (eventlog.Owner, bool) {
 	}
 	part.mu.Lock()
 	defer part.mu.Unlock()
-	return part.owner, part.owned
+	o := part.owner
+	if part.owned {
+		o.Former = part.fence.Former()
+	}
+	return o, part.owned
 }
 
 // Owners are the last ownership records of all partitions that have one, by partition.

@@ -73,14 +73,21 @@ func (o ownTopics) identified() bool {
 	return true
 }
 
-// isLogTransaction says that a transactional id is the coordinator's own, `<log topic>-<partition>`: a client that
+// isLogTransaction says that a transactional id is the coordinator's own, `<log topic>-<partition>` or `<log topic>-<partition>.<number>`: a client that
 // initialised it would fence the shard's owner.
 func (g *Gateway) isLogTransaction(id string) bool {
 	n, ok := strings.CutPrefix(id, g.service.LogTopic()+"-")
 	if !ok {
 		return false
 	}
-	_, err := strconv.ParseUint(n, 10, 31)
+	partition, number, numbered := strings.Cut(n, ".")
+	if _, err := strconv.ParseUint(partition, 10, 31); err != nil {
+		return false
+	}
+	if !numbered {
+		return true
+	}
+	_, err := strconv.ParseUint(number, 10, 31)
 	return err == nil
 }
 

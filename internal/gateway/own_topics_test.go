@@ -157,7 +157,8 @@ func TestTransactionsOfTheCoordinatorAreNotTaken(t *testing.T) {
 	g, _ := start(t, newService(), k.ListenAddrs())
 	cl := raw(t, g.Addr().String())
 	ours := logTopic + "-7"
-	for id, want := range map[string]bool{ours: true, logTopic + "-0": true, logTopic: false, logTopic + "-": false, logTopic + "-x": false, logTopic + "--1": false, "a-" + ours: false} {
+	for id, want := range map[string]bool{ours: true, logTopic + "-0": true, logTopic: false, logTopic + "-": false, logTopic + "-x": false, logTopic + "--1": false, "a-" + ours: false,
+		ours + ".1": true, ours + ".20": true, ours + ".": false, ours + ".x": false, ours + ".-1": false, logTopic + "-.1": false, ours + ".1.1": false} {
 		if got := g.isLogTransaction(id); got != want {
 			t.Errorf("%q is the coordinator's: %v", id, got)
 		}
