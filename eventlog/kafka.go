@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -45,8 +46,9 @@ type KafkaConfig struct {
 	// told so again; default 500 ms.
 	ReadWait time.Duration
 
-	annex Annexing // of OpenAnnex
-	what  string   // what the topic is, in errors and log lines
+	annex  Annexing      // of OpenAnnex
+	reread time.Duration // insyncInterval, but in tests
+	what   string        // what the topic is, in errors and log lines
 }
 
 const (
@@ -95,6 +97,9 @@ type Kafka struct {
 	coordinators map[string]int32
 	refused      map[int32]Claim // the last claim that the leader refused and the log does not say why, by partition
 	asking       map[int32]int   // questions to followers under way, by broker
+
+	insync   atomic.Int32 // min.insync.replicas as it was read last, -1: never
+	refusals refusals
 }
 
 var _ Log = (*Kafka)(nil)
@@ -132,6 +137,7 @@ func OpenKafka(ctx context.Context, cfg KafkaConfig) (*Kafka, error) {
 	k.calls = newCalls()
 	k.wg.Go(func() { k.leaders.run(k.ctx) })
 	k.wg.Go(k.housekeeping)
+	k.wg.Go(k.watchInsync)
 	return k, nil
 }
 
@@ -150,6 +156,9 @@ func (cfg *KafkaConfig) complete() error {
 	}
 	if cfg.ReadWait == 0 {
 		cfg.ReadWait = defaultReadWait
+	}
+	if cfg.reread == 0 {
+		cfg.reread = insyncInterval
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -54,6 +54,7 @@ func (k *Kafka) bootstrap(ctx context.Context) error {
 	if err := k.readSettings(ctx); err != nil {
 		return err
 	}
+	k.insync.Store(int32(k.settings.MinInsyncReplicas))
 	k.settings.ReplicationFactor = len(topic.Partitions[0].Replicas)
 	if n := k.settings.MinInsyncReplicas; k.settings.ReplicationFactor >= 3 && n == 1 {
 		k.log.Warn("one replica is enough to acknowledge a record of the "+k.cfg.what+": an unclean end of that broker loses it; set min.insync.replicas=2", "topic", k.id.Topic)
@@ -292,6 +293,33 @@ func (k *Kafka) topicConfigs(ctx context.Context) (configs, error) {
 		case <-patience.Done():
 			return nil, err
 		case <-time.After(retryPause(attempt)):
+		}
+	}
+}
+
+// insyncInterval is how soon a min.insync.replicas that was changed is noticed: with one that is too high too few replicas would be asked where a partition ends.
+const insyncInterval = 10 * time.Second
+
+// watchInsync reads min.insync.replicas again and again: unlike the other settings its change is no mistake, but what an operator does who is short of brokers.
+func (k *Kafka) watchInsync() {
+	t := time.NewTicker(k.cfg.reread)
+	defer t.Stop()
+	for {
+		select {
+		case <-k.ctx.Done():
+			return
+		case <-t.C:
+		}
+		ctx, cancel := context.WithTimeout(k.ctx, 2*requestOverhead)
+		c, err := k.configs(ctx, kmsg.ConfigResourceTypeTopic, k.id.Topic)
+		cancel()
+		n, ok := c.number("min.insync.replicas")
+		if err != nil || !ok {
+			k.log.Debug("min.insync.replicas can't be read again", "topic", k.id.Topic, "err", err)
+			continue
+		}
+		if was := k.insync.Swap(int32(n)); was != int32(n) {
+			k.log.Info("min.insync.replicas of the "+k.cfg.what+" was changed", "topic", k.id.Topic, "from", was, "to", n)
 		}
 	}
 }
