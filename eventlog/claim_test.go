@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -348,4 +349,38 @@ func TestAClaimThatIsNotRenewedWritesAllTheSame(t *testing.T) {
 		return nil
 	})
 	mustPut(t, w, kv("a", "1"))
+}
+
+// TestATailThatIsReadTooSlowly: what is behind the last known claim can't be read within the time of an append, at no try. The claim is made all the same, with the
+// known producer fenced, and one lease waited for others.
+func TestATailThatIsReadTooSlowly(t *testing.T) {
+	c := fakeCluster(t)
+	k := open(t, c.ListenAddrs(), partitions(1), deadline(300*time.Millisecond))
+	w := claim(t, k, 0)
+	mustPut(t, w, kv("a", "1"))
+	fenced := 0
+	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if b := batchOf(t, req.(*kmsg.ProduceRequest).Topics[0].Partitions[0]); b.ProducerEpoch == formerEpoch {
+			fenced++
+			return answer(req, 0), nil, true
+		}
+		return nil, nil, false
+	})
+	c.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		c.SleepControl(func() { time.Sleep(time.Second) }) // each read takes longer than an append may
+		return nil, nil, false
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	const lease = 150 * time.Millisecond
+	prev := &Owner{Ownership: Ownership{ProducerID: w.Claim().ProducerID - 1}, Offset: 0}
+	next, err := k.ClaimAfter(ctx, 0, Ownership{NodeID: 5}, prev, lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !next.Claim().FreshProducer || fenced != 1 {
+		t.Errorf("claim %+v, %d fences", next.Claim(), fenced)
+	}
 }

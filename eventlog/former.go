@@ -23,13 +23,14 @@ const formerEpoch = math.MaxInt16
 //
 // fresh says that the cluster would not have it: the former owner can still write, and has to be waited for.
 //
-// The previous owner that the caller knows of need not be the last: claims behind it are looked up in the log.
+// The previous owner that the caller knows of need not be the last: claims behind it are looked up in the log, for as long as an append may take. A tail that
+// takes longer would do so at each try, so then those that were found are fenced, and the others waited for.
 func (k *Kafka) fenceFormer(ctx context.Context, c Claim, o Ownership, prev *Owner) (fresh bool, err error) {
 	if !freshProducer(prev, c) {
 		return false, nil
 	}
 	p, id := c.Partition, TransactionalID(k.id.Topic, c.Partition, c.Number)
-	former, err := k.formerProducers(ctx, c, prev)
+	former, whole, err := k.formerProducers(ctx, c, prev)
 	if err != nil {
 		if retriable(err) || ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
 			return false, err
@@ -53,22 +54,30 @@ func (k *Kafka) fenceFormer(ctx context.Context, c Claim, o Ownership, prev *Own
 			return true, nil
 		}
 	}
-	return false, nil
+	return !whole, nil
 }
 
-// formerProducers are the producer ids under which others than c may still write: prev's, and those of claims behind it.
-func (k *Kafka) formerProducers(ctx context.Context, c Claim, prev *Owner) ([]int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, k.cfg.AppendDeadline)
+// formerProducers are the producer ids under which others than c may still write: prev's, and those of claims behind it. whole says that the log was read
+// to its end for them.
+func (k *Kafka) formerProducers(ctx context.Context, c Claim, prev *Owner) (former []int64, whole bool, err error) {
+	bounded, cancel := context.WithTimeout(ctx, k.cfg.AppendDeadline)
 	defer cancel()
-	former := []int64{prev.ProducerID}
-	end, err := k.End(ctx, c.Partition)
+	former = []int64{prev.ProducerID}
+	end, err := k.End(bounded, c.Partition)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return former, k.scan(ctx, c.Partition, prev.Offset+1, end, func(e Entry) error {
+	scanning, cancel := context.WithTimeout(ctx, k.cfg.AppendDeadline)
+	defer cancel()
+	err = k.scan(scanning, c.Partition, prev.Offset+1, end, func(e Entry) error {
 		former = formerProducer(former, c, e)
 		return nil
 	})
+	if err != nil && ctx.Err() == nil && scanning.Err() != nil {
+		k.log.Warn("what is behind the last known claim can't be read in time", "topic", k.id.Topic, "partition", c.Partition, "from", prev.Offset+1, "end", end, "err", err)
+		return former, false, nil
+	}
+	return former, err == nil, err
 }
 
 // formerProducer adds the producer of e to former, if e is a claim by another id than c's.
