@@ -29,6 +29,12 @@ const (
 	// moves shards to this replica and, where it fails, away again.
 	declineHoldMin = time.Minute
 	declineHoldMax = time.Hour
+	// declineAgain is when the group is told again what it should have heard by then; a rebalance takes that long at most.
+	declineAgain = 30 * time.Second
+	// clockPatience is how long a verdict on our clock waits for claims whose outcome is open.
+	clockPatience = 30 * time.Second
+	// clockAsk is the time between two questions whether the leaders of the shards that are served take our time.
+	clockAsk = claimRetryMax
 )
 
 // Reasons to decline a shard, in a word, as members tell each other.
@@ -38,6 +44,9 @@ const (
 	DeclinedClock   = "clock"   // the cluster refuses this machine's time
 	DeclinedRights  = "rights"  // the cluster refuses this replica's identity
 )
+
+// DeclineReasons are all of them.
+var DeclineReasons = []string{DeclinedRecord, DeclinedStorage, DeclinedClock, DeclinedRights}
 
 // Decline says why this replica does not serve a partition.
 type Decline struct {
@@ -52,8 +61,21 @@ type declines struct {
 	mu    sync.Mutex
 	by    map[int32]*declined
 	ill   map[int32]time.Time // since when the store of a partition is out of order
-	told  map[int32]string    // what the group was told last
-	fresh bool                // something changed since
+	fresh bool                // something changed since the membership was told
+	// urged is what the group was last told to make haste with, at urgedAt: until it has heard of it, it is not told again.
+	urged   map[int32]string
+	urgedAt time.Time
+
+	refused clockRefusals
+}
+
+// clockRefusals are the assigned partitions whose leaders refused our time, and took nothing since. It is our clock that is wrong where all did; where
+// one takes it the others' clocks are, and no other replica would fare better.
+type clockRefusals struct {
+	by    map[int32]error
+	since time.Time // when the first one was refused
+	open  bool      // one was refused that the leaders of the served shards were not asked about yet
+	asked time.Time
 }
 
 // declined is what is known of one partition. It is kept when the reason has passed, for the next time.
@@ -117,6 +139,7 @@ func (d *declines) lift(now time.Time, lasts func(*Decline) bool) {
 func (d *declines) passed(p int32, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	delete(d.refused.by, p)
 	x := d.by[p]
 	if x == nil || !x.now {
 		return
@@ -149,17 +172,67 @@ func (d *declines) list() []Decline {
 // Declines are the partitions that this replica can't serve for a reason of its own, ascending. Others serve them, if there are others that can.
 func (h *Host) Declines() []Decline { return h.declines.list() }
 
-// decline notes that a claim, or an append, of a partition failed. A clock is wrong for all of them.
+// decline notes that a claim, or an append, of a partition failed. On a clock lookAtClock decides.
 func (h *Host) decline(p int32, err error) {
-	why := declineReason(err)
-	switch why {
+	switch why := declineReason(err); why {
 	case "":
 	case DeclinedClock:
-		for q := range h.Partitions() {
-			h.declines.add(q, why, err)
-		}
+		h.declines.refuse(p, err, time.Now())
 	default:
 		h.declines.add(p, why, err)
+	}
+}
+
+// refuse notes that the leader of a partition refused our time.
+func (d *declines) refuse(p int32, err error, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.refused.by) == 0 {
+		d.refused.by, d.refused.since = map[int32]error{}, now
+	}
+	d.refused.by[p] = err
+	d.refused.open = true
+}
+
+// lookAtClock declines all partitions where our clock is wrong: the leaders of all that are assigned here refuse it. Those of shards that are served took it
+// once, and are asked again.
+func (h *Host) lookAtClock(now time.Time) {
+	d := &h.declines
+	served := h.OwnedCount()
+	wanted := 0
+	for _, s := range h.shards {
+		if s.wantedNow.Load() {
+			wanted++
+		}
+	}
+	d.mu.Lock()
+	r := &d.refused
+	maps.DeleteFunc(r.by, func(p int32, _ error) bool { return !h.shards[p].wantedNow.Load() })
+	var because error
+	for _, err := range r.by {
+		because = err
+		break
+	}
+	ask := because != nil && r.open && served > 0 && now.Sub(r.asked) >= clockAsk
+	if ask {
+		r.open, r.asked = false, now
+	}
+	ours := because != nil && served == 0 && (len(r.by) >= wanted || now.Sub(r.since) >= clockPatience)
+	if ours {
+		clear(r.by) // the next verdict needs new ones
+	}
+	d.mu.Unlock()
+	if ask {
+		for _, s := range h.shards {
+			if s.serving.Load() {
+				s.post(func(s *Shard) { s.tryWrite() })
+			}
+		}
+	}
+	if ours {
+		for p := range h.Partitions() {
+			d.add(p, DeclinedClock, because)
+		}
 	}
 }
 
@@ -173,8 +246,9 @@ func (h *Host) watchDeclines(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			h.lookAtStore(now)
+			h.lookAtClock(now)
 			h.declines.lift(now, h.lasts)
-			h.tellDeclines()
+			h.tellDeclines(now)
 		}
 	}
 }
@@ -215,41 +289,45 @@ func (h *Host) lasts(d *Decline) bool {
 	return errors.Is(err, eventlog.ErrRefused) || errors.Is(err, projection.ErrStorage)
 }
 
-// tellDeclines tells the group what changed. It makes a rebalance only where that moves something: a shard that is assigned here and declined, or one that
-// may come again. Of others the group hears with the next one.
-func (h *Host) tellDeclines() {
+// tellDeclines tells the group what changed. It makes a rebalance only where that moves something: a shard that is assigned here and declined, and the group
+// has not heard of it, or one that may come again. Of others the group hears with the next one. What was found out while a join was under way it has not heard.
+func (h *Host) tellDeclines(at time.Time) {
+	said := h.cfg.Membership.Declined()
 	d := &h.declines
 	d.mu.Lock()
-	if !d.fresh {
-		d.mu.Unlock()
-		return
-	}
-	d.fresh = false
-	was, now := d.told, map[int32]string{}
+	now := map[int32]string{}
 	var gone, back []int32
 	var because error
 	until := time.Time{}
 	for p, x := range d.by {
 		if x.now {
 			now[p] = x.Why
-			if _, ok := was[p]; !ok && h.shards[p].wantedNow.Load() {
+			if _, ok := said[p]; !ok && h.shards[p].wantedNow.Load() {
 				gone, because, until = append(gone, p), x.Err, x.Until
 			}
 		}
 	}
-	for p := range was {
+	for p := range said {
 		if _, ok := now[p]; !ok {
 			back = append(back, p)
 		}
 	}
-	d.told = now
+	urgent := len(gone)+len(back) > 0 && (!maps.Equal(now, d.urged) || at.Sub(d.urgedAt) >= declineAgain)
+	if urgent {
+		d.urged, d.urgedAt = now, at
+	}
+	tell := d.fresh || urgent
+	d.fresh = false
 	d.mu.Unlock()
-	if len(gone) > 0 {
+	if !tell {
+		return
+	}
+	if urgent && len(gone) > 0 {
 		h.log.Log(context.Background(), slog.LevelWarn, "shards can't be served here and are left to other replicas, if they can",
 			"shards", len(gone), "partitions", partitionRanges(gone), "because", because, "again", time.Until(until).Round(time.Second))
 	}
-	if len(back) > 0 {
+	if urgent && len(back) > 0 {
 		h.log.Info("shards may be assigned to this replica again", "shards", len(back), "partitions", partitionRanges(back))
 	}
-	h.cfg.Membership.Decline(now, len(gone) > 0 || len(back) > 0)
+	h.cfg.Membership.Decline(now, urgent)
 }

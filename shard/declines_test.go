@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,9 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/projection"
+	"streamkeeper/shard/groupconfig"
+	"streamkeeper/shard/offsets"
+	"streamkeeper/shard/streams"
 )
 
 // TestPlacement: whatever members own and decline, every partition has one seat, nobody has what he declines where another does not, it is as even as
@@ -193,7 +197,15 @@ func (m *fakeMembership) Decline(ps map[int32]string, urgent bool) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.declined = append(m.declined, ps)
+		m.said = ps
 	}
+}
+
+// Declined implements Membership.
+func (m *fakeMembership) Declined() map[int32]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.said)
 }
 
 // told is what the group was told urgently.
@@ -256,6 +268,134 @@ func TestADiskIsNotWaitedForLong(t *testing.T) {
 		time.Sleep(10 * time.Second) // the bubble's clock
 		if told := r.m.told(); len(told) != 1 || told[0][0] != DeclinedStorage || told[0][1] != DeclinedStorage {
 			t.Errorf("after 10 s the group was told %v", told)
+		}
+	})
+}
+
+// What is found out after the metadata of a join was sent, and before the answer of the sync assigns the shard, the group has not heard.
+func TestDeclinedBetweenJoinAndSync(t *testing.T) {
+	for why, err := range map[string]error{
+		DeclinedRecord:  fmt.Errorf("%w: partition 0, offset 7: newer", eventlog.ErrRefused),
+		DeclinedStorage: fmt.Errorf("%w: no space", projection.ErrStorage),
+	} {
+		t.Run(why, func(t *testing.T) {
+			inWorld(t, 1, func(t *testing.T, _ *eventlog.Fake, start func(int32) *node) {
+				r := start(0)
+				<-r.m.ready // the join is on its way
+				r.store.fail(err)
+				time.Sleep(declinePatience + time.Second) // the bubble's clock
+				if len(r.Declines()) == 0 || len(r.m.told()) != 0 {
+					t.Fatalf("declined: %v, told in haste: %v", r.Declines(), r.m.told())
+				}
+				r.m.assign(time.Hour, 0)    // the answer of the sync
+				time.Sleep(2 * time.Minute) // the bubble's clock
+				if told := r.m.told(); len(told) != 1 || told[0][0] != why {
+					t.Errorf("a shard that is declined was assigned, and the group was told %v", told)
+				}
+			})
+		})
+	}
+}
+
+// wrongTime is what a leader says of a time that it does not take.
+var wrongTime = fmt.Errorf("%w: %w", eventlog.ErrAppendRefused, kerr.InvalidTimestamp)
+
+// write makes a shard append something.
+func (r *node) write(p int32) { r.shards[p].post(func(s *Shard) { s.tryWrite() }) }
+
+// Where the leaders of all shards that are assigned here refuse our time it is our clock: everything is declined, once, also what was served quietly. It ends
+// when one of them takes it.
+func TestOurClockIsWrong(t *testing.T) {
+	inWorld(t, 4, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := start(0)
+		r.m.assign(time.Hour, 0, 1, 2)
+		r.awaitServing(t)
+		const refusals = 30 // of claims, one each claimRetryMax
+		for p := range int32(3) {
+			log.FailAppend(p, wrongTime)
+			for range refusals {
+				log.FailClaim(p, wrongTime)
+			}
+		}
+		r.write(0)
+		time.Sleep(3 * time.Second) // the bubble's clock
+		told := r.m.told()
+		if len(told) != 1 || len(told[0]) != 4 || told[0][3] != DeclinedClock || r.OwnedCount() != 0 {
+			t.Fatalf("the group was told %v, and %d shards are served", told, r.OwnedCount())
+		}
+		time.Sleep((refusals + 1) * claimRetryMax) // the bubble's clock
+		if len(r.Declines()) != 0 || len(r.m.declined[len(r.m.told())-1]) != 0 || r.OwnedCount() != 3 {
+			t.Errorf("%v are declined, the group was told %v, and %d shards are served after the clock was set", r.Declines(), r.m.told(), r.OwnedCount())
+		}
+	})
+}
+
+// A claim whose outcome stays open holds up the verdict on our clock for a while only.
+func TestOurClockIsWrongAndALeaderIsSilent(t *testing.T) {
+	inWorld(t, 2, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		for range 100 {
+			log.FailClaim(0, wrongTime)
+			log.FailClaim(1, kerr.RequestTimedOut)
+		}
+		r := start(0)
+		r.m.assign(time.Hour, 0, 1)
+		time.Sleep(clockPatience - time.Second) // the bubble's clock
+		if d := r.Declines(); len(d) != 0 {
+			t.Errorf("declined too early: %v", d)
+		}
+		time.Sleep(2 * time.Second) // the bubble's clock
+		if d := r.Declines(); len(d) != 2 || d[1].Why != DeclinedClock {
+			t.Errorf("declined: %v", d)
+		}
+	})
+}
+
+// One broker's clock is wrong, and what it leads, shard 3, refuses everybody's time: no other replica would fare better, so nothing moves, and all others are
+// served by whom they were served by.
+func TestABrokersClockIsWrong(t *testing.T) {
+	inWorld(t, 4, func(t *testing.T, log *eventlog.Fake, _ func(int32) *node) {
+		group := NewFakeGroup(FakeGroupOptions{Partitions: 4})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		var hosts []*Host
+		for id := range int32(2) {
+			store := newModelStore(4)
+			h := New(Config{
+				Log: log, Store: store, Membership: group.Member(id, func() time.Duration { return time.Duration(id+1) * 10 * time.Millisecond }),
+				Self:   eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: id, Instance: string(rune('a' + id))},
+				Topics: func() streams.Topics { return oneTopic{} }, Groups: groupconfig.Fixed(streams.DefaultConfig()),
+				Offsets: offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: retention},
+			})
+			hosts = append(hosts, h)
+			wg.Go(func() { _ = log.Follow(ctx, store) })
+			wg.Go(func() { _ = h.Run(ctx) })
+		}
+		owner := func(p int32) int { return slices.IndexFunc(hosts, func(h *Host) bool { return h.Owns(p) }) }
+		time.Sleep(30 * time.Second) // the bubble's clock
+		was := map[int32]int{}
+		for p := range int32(4) {
+			if was[p] = owner(p); was[p] < 0 {
+				t.Fatalf("shard %d is not served", p)
+			}
+		}
+		for range 10_000 { // every claim from now on
+			log.FailClaim(3, wrongTime)
+		}
+		log.FailAppend(3, wrongTime)
+		(&node{Host: hosts[was[3]]}).write(3)
+		for begun := time.Now(); time.Since(begun) < time.Hour; time.Sleep(50 * time.Millisecond) { // the bubble's clock
+			for p := range int32(3) {
+				if o := owner(p); o != was[p] {
+					t.Fatalf("after %v shard %d, which everybody can serve, is at %d, and was at %d", time.Since(begun), p, o, was[p])
+				}
+			}
+		}
+		for i, h := range hosts {
+			if d := h.Declines(); len(d) != 0 || slices.Contains(h.Held(), 3) != (i == was[3]) {
+				t.Errorf("replica %d declines %v, and has %v", i, d, h.Held())
+			}
 		}
 	})
 }

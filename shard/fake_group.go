@@ -219,6 +219,7 @@ type FakeMember struct {
 	leaving  bool
 	declines map[int32]string
 	declined bool // it changed since the group was told
+	said     map[int32]string
 }
 
 var _ Membership = (*FakeMember)(nil)
@@ -314,8 +315,12 @@ func (m *FakeMember) beat() (again bool) {
 	deposed := m.deposed
 	declines, declined := m.declines, m.declined && !deposed
 	m.declined = m.declined && deposed
+	tell := declined || joining && len(declines) > 0
+	if tell {
+		m.said = declines
+	}
 	m.mu.Unlock()
-	if declined || joining && len(declines) > 0 {
+	if tell {
 		m.g.decline(id, declines)
 	}
 	assignment, known := holds, true
@@ -402,6 +407,13 @@ func (m *FakeMember) Decline(ps map[int32]string, _ bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.declines, m.declined = maps.Clone(ps), true
+}
+
+// Declined implements Membership.
+func (m *FakeMember) Declined() map[int32]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.said)
 }
 
 // Leave implements Membership.

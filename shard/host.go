@@ -256,6 +256,16 @@ func (h *Host) OwnedCount() int {
 	return n
 }
 
+// Held are the partitions that are assigned to this replica, or served by it, ascending.
+func (h *Host) Held() (ps []int32) {
+	for _, s := range h.shards {
+		if s.wantedNow.Load() || s.serving.Load() {
+			ps = append(ps, s.partition)
+		}
+	}
+	return ps
+}
+
 // Pending says how many partitions are assigned to this replica and not served yet; /readyz waits for 0.
 func (h *Host) Pending() int {
 	n := 0

@@ -35,6 +35,8 @@ type Membership interface {
 	// Decline says which partitions this replica can't serve at present, and why, in a word: all of them each time. Where urgent is set the group
 	// shares partitions anew because of it. It does not block.
 	Decline(ps map[int32]string, urgent bool)
+	// Declined is what the group has heard of that: what this replica said when it joined last.
+	Declined() map[int32]string
 	// Leave leaves the group within ctx: partitions are revoked and assigned to others, and the lease is prolonged
 	// no more. Run goes on until its context ends.
 	Leave(ctx context.Context) error
@@ -139,7 +141,8 @@ type KafkaMembership struct {
 
 	declining struct {
 		sync.Mutex
-		ps map[int32]string
+		ps   map[int32]string
+		said map[int32]string // in the metadata of the last join
 	}
 }
 
@@ -331,10 +334,18 @@ func (m *KafkaMembership) balancer() kgo.GroupBalancer {
 	return newDecliningBalancer(m.cfg.LogTopic, m.declines)
 }
 
-// declines is what this member declines now; kgo asks whenever it joins.
+// Declined implements Membership.
+func (m *KafkaMembership) Declined() map[int32]string {
+	m.declining.Lock()
+	defer m.declining.Unlock()
+	return maps.Clone(m.declining.said)
+}
+
+// declines is what this member declines now; kgo asks whenever it joins, after it has let go of calls for another rebalance.
 func (m *KafkaMembership) declines() map[int32]string {
 	m.declining.Lock()
 	defer m.declining.Unlock()
+	m.declining.said = m.declining.ps // Decline puts another map there, and never changes one
 	return maps.Clone(m.declining.ps)
 }
 

@@ -78,8 +78,16 @@ func (s *Shard) renew(t *tenure) {
 	if s.tenure.Load() != t || s.writer == nil {
 		return
 	}
-	run, nobody := s.run, &waiter{write: true, answer: func() {}, fail: func(error) {}}
 	s.writer.Renew()
+	s.tryWrite()
+}
+
+// tryWrite appends a barrier that nobody waits for: where the cluster refuses it the shard ends.
+func (s *Shard) tryWrite() {
+	if s.state != active || s.writer == nil {
+		return
+	}
+	run, nobody := s.run, &waiter{write: true, answer: func() {}, fail: func(error) {}}
 	s.writer.Barrier(func(offset int64, err error) { s.postAck(ack{run: run, offset: offset, err: err, barrier: nobody}) })
 }
 

@@ -344,6 +344,7 @@ type fakeMembership struct {
 
 	mu       sync.Mutex
 	declined []map[int32]string // each time that it was told, and told to make haste
+	said     map[int32]string   // what the last join said: a haste joins at once
 }
 
 type bubbleClock struct{ start time.Time }
