@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -323,12 +324,19 @@ func (p *parts) shardsServed() error {
 	return nil
 }
 
-// noneDeclined fails where this replica leaves shards to others for a reason that somebody has to mend here: it is of no use as it is. Records of a newer
-// version are no such reason: they come with an upgrade, and the other replicas serve those shards.
+// noneDeclined fails where this replica leaves shards to others for a reason that somebody has to mend here.
 func (p *parts) noneDeclined() error {
+	return judgeDeclines(p.host.Declines(), p.host.Partitions(), p.host.Held(), p.host.Owns)
+}
+
+// judgeDeclines looks at shards that are assigned here, and not served, and at all where there is none that this replica could serve: then it is of no use as it
+// is. What it declines of others' shards they may decline as well, and not all replicas are to be unready for one shard. Records of a newer version are no reason:
+// they come with an upgrade, and the other replicas serve those shards.
+func judgeDeclines(declines []shard.Decline, partitions int32, held []int32, owns func(int32) bool) error {
 	n, first := 0, shard.Decline{}
-	for _, d := range p.host.Declines() {
-		if d.Why == shard.DeclinedRecord || p.host.Owns(d.Partition) {
+	useless := len(declines) == int(partitions)
+	for _, d := range declines {
+		if d.Why == shard.DeclinedRecord || owns(d.Partition) || !useless && !slices.Contains(held, d.Partition) {
 			continue
 		}
 		if n++; n == 1 {

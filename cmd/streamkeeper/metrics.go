@@ -62,6 +62,17 @@ func registerMetrics(m *telemetry.Metrics, p *parts) error {
 			return telemetry.Read(p.progress.look().secondsLeft())
 		}),
 		m.Gauge("shard.hung", "Shards whose loop takes no turn; /healthz fails.", func() []telemetry.Reading { return telemetry.Read(int64(len(p.host.Hung()))) }),
+		m.Gauge("shard.declined", "Shards that this replica can't serve for a reason of its own, and leaves to others.", func() []telemetry.Reading {
+			n := map[string]int64{}
+			for _, d := range p.host.Declines() {
+				n[d.Why]++
+			}
+			var out []telemetry.Reading
+			for _, why := range shard.DeclineReasons {
+				out = append(out, telemetry.Reading{Value: n[why], Attributes: []string{"reason", why}})
+			}
+			return out
+		}),
 		m.Gauge("ready", "1 where /readyz answers 200, else 0.", func() []telemetry.Reading {
 			if p.ready() != nil {
 				return telemetry.Read(0)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"streamkeeper/projection"
@@ -21,8 +22,8 @@ const (
 // storageWatch ends a replica that can't store what it reads, and whose shards nobody takes although others could. It reads on in memory
 // meanwhile (projection), and when that is used up it applies no claim, and proves no answer.
 type storageWatch struct {
-	look    func() error // what is wrong with the storage, nil: nothing
-	shards  func() int   // how many shards are assigned here, or served
+	look    func() error   // what is wrong with the storage, nil: nothing
+	shards  func() []int32 // which shards are assigned here, or served
 	members func(context.Context) ([]shard.GroupMember, error)
 	self    int32 // node id
 
@@ -30,8 +31,7 @@ type storageWatch struct {
 }
 
 func (p *parts) storageWatch(self int32) *storageWatch {
-	shards := func() int { return p.host.OwnedCount() + p.host.Pending() }
-	return &storageWatch{look: p.storage, shards: shards, members: p.membership.Members, self: self, patience: storagePatience, pause: storageLook}
+	return &storageWatch{look: p.storage, shards: p.host.Held, members: p.membership.Members, self: self, patience: storagePatience, pause: storageLook}
 }
 
 // storage is what is wrong with the store of any partition, other than what stands in the log.
@@ -67,7 +67,8 @@ func (w *storageWatch) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		err := w.look()
-		if err == nil || w.shards() == 0 {
+		shards := w.shards()
+		if err == nil || len(shards) == 0 {
 			since = time.Time{}
 			continue
 		}
@@ -84,7 +85,7 @@ func (w *storageWatch) run(ctx context.Context) error {
 			if m.NodeID < w.self {
 				before++
 			}
-			if m.NodeID != w.self && len(m.Declines) == 0 {
+			if m.NodeID != w.self && takes(m, shards) {
 				others++
 			}
 		}
@@ -93,4 +94,13 @@ func (w *storageWatch) run(ctx context.Context) error {
 		}
 		return fmt.Errorf("--data-dir: unusable for %s, so this replica ends and leaves its shards to the other %d: %w", down.Round(time.Second), others, err)
 	}
+}
+
+// takes says that a member could serve one of these shards at least. What it declines beside them says nothing, and what nobody can serve keeps the others
+// from nobody.
+func takes(m shard.GroupMember, shards []int32) bool {
+	return slices.ContainsFunc(shards, func(p int32) bool {
+		_, declines := m.Declines[p]
+		return !declines
+	})
 }

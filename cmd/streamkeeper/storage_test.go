@@ -41,15 +41,21 @@ func TestAReplicaThatCantStoreLeavesToOthers(t *testing.T) {
 		"it comes and goes":   {everyOther(20*time.Second, full), group(7, 8), 0},
 		"not asked, no group": {always, group(), 0},
 		"the others are no better": {always, func(context.Context) ([]shard.GroupMember, error) {
-			return []shard.GroupMember{{NodeID: 7}, {NodeID: 8, Declines: map[int32]string{3: shard.DeclinedStorage}}}, nil
+			return []shard.GroupMember{{NodeID: 7}, {NodeID: 8, Declines: map[int32]string{2: shard.DeclinedStorage, 3: shard.DeclinedStorage}}}, nil
 		}, 0},
+		"the other can't take one of two": {always, func(context.Context) ([]shard.GroupMember, error) {
+			return []shard.GroupMember{{NodeID: 7}, {NodeID: 8, Declines: map[int32]string{3: shard.DeclinedRecord}}}, nil
+		}, storagePatience},
+		"the other can't take what isn't here": {always, func(context.Context) ([]shard.GroupMember, error) {
+			return []shard.GroupMember{{NodeID: 7}, {NodeID: 8, Declines: map[int32]string{0: shard.DeclinedRecord, 1: shard.DeclinedRecord}}}, nil
+		}, storagePatience},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				begun := time.Now()
-				err := (&storageWatch{look: c.look, shards: func() int { return 1 }, members: c.members, self: 7, patience: storagePatience, pause: storageLook}).run(ctx)
+				err := (&storageWatch{look: c.look, shards: func() []int32 { return []int32{2, 3} }, members: c.members, self: 7, patience: storagePatience, pause: storageLook}).run(ctx)
 				took := time.Since(begun)
 				switch {
 				case c.after == 0 && err != nil:
@@ -67,7 +73,7 @@ func TestAReplicaWhoseShardsWereTakenStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		w := &storageWatch{self: 7, patience: storagePatience, pause: storageLook, shards: func() int { return 0 }, look: func() error { return projection.ErrStorage },
+		w := &storageWatch{self: 7, patience: storagePatience, pause: storageLook, shards: func() []int32 { return nil }, look: func() error { return projection.ErrStorage },
 			members: func(context.Context) ([]shard.GroupMember, error) {
 				return []shard.GroupMember{{NodeID: 7}, {NodeID: 8}}, nil
 			}}
