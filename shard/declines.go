@@ -41,7 +41,7 @@ const (
 const (
 	DeclinedRecord  = "record"  // a record in it is of a newer version, or can't be read
 	DeclinedStorage = "storage" // the data directory takes nothing
-	DeclinedClock   = "clock"   // the cluster refuses this machine's time
+	DeclinedClock   = "clock"   // all leaders refuse this machine's time
 	DeclinedRights  = "rights"  // the cluster refuses this replica's identity
 )
 
