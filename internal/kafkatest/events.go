@@ -22,19 +22,27 @@ type events struct {
 	of   map[string][]event
 }
 
-// eventsOf are the events "group/name KIND" that begin at or after a place in the output of the run.
+// eventsOf are the events "group/name KIND" that begin at or after a place in the output of the run. A kind may go on with the first words of the rest,
+// "VALUE store key": these are left out of what is returned.
 func (p *process) eventsOf(key, kind string, began int) []event {
 	e := &p.events
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.take(p.outputFrom(e.read))
-	all := e.of[key+" "+kind]
-	for i, v := range all {
-		if v.at >= began {
-			return all[i:len(all):len(all)]
+	kind, words, further := strings.Cut(kind, " ")
+	var found []event
+	for _, v := range e.of[key+" "+kind] {
+		rest, ok := v.rest, true
+		if further {
+			rest, ok = strings.CutPrefix(v.rest, words)
+			ok = ok && (rest == "" || rest[0] == ' ')
+			rest = strings.TrimPrefix(rest, " ")
+		}
+		if v.at >= began && ok {
+			found = append(found, event{v.at, rest})
 		}
 	}
-	return nil
+	return found
 }
 
 // take looks at the lines of b that are whole.
