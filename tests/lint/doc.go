@@ -7,4 +7,5 @@
 //	imports_test.go   the arrows between packages, and what pure packages may use
 //	source_test.go    comments, limits, epochs, skips and sleeps, file lengths
 //	markdown_test.go  links of the documents
+//	size_test.go      no file that was built
 package lint

@@ -74,6 +74,9 @@ func walk(visit func(path string) error) error {
 			}
 			return nil
 		}
+		if rel == module || strings.HasSuffix(rel, ".test") || strings.HasSuffix(rel, ".prof") { // what go build and go test leave
+			return nil
+		}
 		return visit(rel)
 	})
 }
