@@ -87,11 +87,31 @@ func (o *overlay) drop(next int64) {
 type view struct {
 	s      *Shard
 	group  string
-	reader projection.GroupReader // of a sweep; nil: the store is read
+	reader projection.GroupReader // the store's, but in a sweep
 	err    error
 }
 
-func (s *Shard) view(group string) *view { return &view{s: s, group: group} }
+func (s *Shard) view(group string) *view {
+	return &view{s: s, group: group, reader: storeReader{s.host.cfg.Store, s.partition}}
+}
+
+// storeReader reads each group by itself, as it is at that moment.
+type storeReader struct {
+	store Store
+	p     int32
+}
+
+func (r storeReader) Group(group string) ([]projection.Stored, error) {
+	return r.store.Group(r.p, group)
+}
+
+func (r storeReader) Offsets(group string, f func(projection.Stored) bool) error {
+	return r.store.Offsets(r.p, group, f)
+}
+
+func (r storeReader) Pending(group string, f func(int64, projection.Stored) bool) error {
+	return r.store.Pending(r.p, group, f)
+}
 
 func (v *view) Get(topic string, partition int32) (eventlog.OffsetCommit, bool) {
 	if e, ok := v.s.overlay.groups[v.group][offsets.TopicPartition{Topic: topic, Partition: partition}]; ok {
@@ -111,19 +131,11 @@ func (v *view) Get(topic string, partition int32) (eventlog.OffsetCommit, bool) 
 	return *st.Record.Value.(*eventlog.OffsetCommit), true
 }
 
-// stored reads what the projection has.
-func (v *view) stored(f func(projection.Stored) bool) error {
-	if v.reader != nil {
-		return v.reader.Offsets(v.group, f)
-	}
-	return v.s.host.cfg.Store.Offsets(v.s.partition, v.group, f)
-}
-
 func (v *view) All() iter.Seq2[offsets.TopicPartition, eventlog.OffsetCommit] {
 	return func(yield func(offsets.TopicPartition, eventlog.OffsetCommit) bool) {
 		over := v.s.overlay.groups[v.group]
 		stopped := false
-		err := v.stored(func(st projection.Stored) bool {
+		err := v.reader.Offsets(v.group, func(st projection.Stored) bool {
 			tp := offsets.TopicPartition{Topic: st.Record.Key.Topic, Partition: st.Record.Key.Partition}
 			if _, hidden := over[tp]; hidden {
 				return true
@@ -166,15 +178,9 @@ func (v *view) Open(topic string, partition int32) bool {
 
 func (v *view) OpenAll() iter.Seq[offsets.TopicPartition] {
 	return func(yield func(offsets.TopicPartition) bool) {
-		pending := func(_ int64, st projection.Stored) bool {
+		err := v.reader.Pending(v.group, func(_ int64, st projection.Stored) bool {
 			return yield(offsets.TopicPartition{Topic: st.Record.Key.Topic, Partition: st.Record.Key.Partition})
-		}
-		var err error
-		if v.reader != nil {
-			err = v.reader.Pending(v.group, pending)
-		} else {
-			err = v.s.host.cfg.Store.Pending(v.s.partition, v.group, pending)
-		}
+		})
 		if err != nil {
 			v.err = err
 		}

@@ -447,17 +447,23 @@ func TestAStringThatNoRecordCanHoldIsRefused(t *testing.T) {
 	})
 }
 
+// servingOneCommit is a replica with a group of which offset 3 is committed, the epoch of its member, and where the log ends then.
+func servingOneCommit(t *testing.T, log *eventlog.Fake, start func(int32) *node) (r *node, epoch int32, end int64) {
+	t.Helper()
+	r = serving(t, log, start)
+	epoch = r.join(t, "g", "m").MemberEpoch
+	if err := r.commit("g", "m", epoch, 3); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	return r, epoch, int64(len(log.Entries(0)))
+}
+
 // A claim stands where the log ends. Where that is below what the projection has read the log was cut off, and what the projection holds is of one
 // that is no more, whatever it says of its position: nothing is served from it before the tail has noticed.
 func TestAClaimBelowWhatWasReadWaitsForTheTail(t *testing.T) {
 	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
-		r := serving(t, log, start)
-		epoch := r.join(t, "g", "m").MemberEpoch
-		if err := r.commit("g", "m", epoch, 3); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		end := int64(len(log.Entries(0)))
+		r, epoch, end := servingOneCommit(t, log, start)
 		for offset := range int64(10) {
 			if err := r.commit("g", "m", epoch, 4+offset); err != nil {
 				t.Fatal(err)
@@ -493,13 +499,7 @@ func TestAClaimBelowWhatWasReadWaitsForTheTail(t *testing.T) {
 // A claim that is cut off before the tail has come to it is waited for no longer than until the log was read to its end without it.
 func TestAClaimThatIsCutOffIsMadeAgain(t *testing.T) {
 	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
-		r := serving(t, log, start)
-		epoch := r.join(t, "g", "m").MemberEpoch
-		if err := r.commit("g", "m", epoch, 3); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		end := int64(len(log.Entries(0)))
+		r, _, end := servingOneCommit(t, log, start)
 		log.HoldTail(0)
 		r.m.l.Lost([]int32{0})
 		r.m.assign(time.Hour, 0)

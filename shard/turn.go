@@ -32,7 +32,7 @@ type effect struct {
 	records []eventlog.Record
 	soft    streams.Soft
 	timers  []streams.Timer
-	// barrier: the answer waits for an append that was acknowledged after the request came (D3).
+	// barrier: the answer waits until the projection has passed a record that was written after the request came (D3).
 	barrier bool
 	// quiet: the records are no event that an operator wants to read of.
 	quiet bool

@@ -350,6 +350,24 @@ func withLength(b []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, len(b)+4), uint32(len(b))), b...)
 }
 
+// ProduceAnswer makes up the answer to a Produce request, in its version; tell fills in what is said of each partition.
+func ProduceAnswer(q *kmsg.ProduceRequest, tell func(kmsg.ProduceRequestTopicPartition, *kmsg.ProduceResponseTopicPartition)) kmsg.Response {
+	resp := q.ResponseKind().(*kmsg.ProduceResponse)
+	resp.SetVersion(q.GetVersion())
+	for _, t := range q.Topics {
+		rt := kmsg.NewProduceResponseTopic()
+		rt.Topic, rt.TopicID = t.Topic, t.TopicID
+		for _, p := range t.Partitions {
+			rp := kmsg.NewProduceResponseTopicPartition()
+			rp.Partition = p.Partition
+			tell(p, &rp)
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	return resp
+}
+
 // WithoutProducer takes producer id, epoch and sequence out of a batch, in place. Where they are (message format 2):
 //
 //	17 int32 CRC-32C of what follows it

@@ -66,19 +66,9 @@ func loseOne(s *saboteur, relay *kafkatest.Relay) {
 		if !ok || !s.strikes(q) {
 			return nil
 		}
-		resp := q.ResponseKind().(*kmsg.ProduceResponse)
-		resp.SetVersion(q.GetVersion())
-		for _, t := range q.Topics {
-			rt := kmsg.NewProduceResponseTopic()
-			rt.Topic, rt.TopicID = t.Topic, t.TopicID
-			for _, p := range t.Partitions {
-				rp := kmsg.NewProduceResponseTopicPartition()
-				rp.Partition, rp.BaseOffset = p.Partition, 1<<40
-				rt.Partitions = append(rt.Partitions, rp)
-			}
-			resp.Topics = append(resp.Topics, rt)
-		}
-		return resp
+		return kafkatest.ProduceAnswer(q, func(_ kmsg.ProduceRequestTopicPartition, a *kmsg.ProduceResponseTopicPartition) {
+			a.BaseOffset = 1 << 40
+		})
 	})
 }
 

@@ -91,24 +91,14 @@ func (l *liar) fetch(q *kmsg.FetchRequest) kmsg.Response {
 }
 
 func (l *liar) append(q *kmsg.ProduceRequest) kmsg.Response {
-	resp := q.ResponseKind().(*kmsg.ProduceResponse)
-	resp.SetVersion(q.GetVersion())
-	for _, t := range q.Topics {
-		rt := kmsg.NewProduceResponseTopic()
-		rt.Topic, rt.TopicID = t.Topic, t.TopicID
-		for _, p := range t.Partitions {
-			rp := kmsg.NewProduceResponseTopicPartition()
-			rp.Partition, rp.BaseOffset = p.Partition, l.end
-			// The base offset is not part of what the checksum covers.
-			b := madeUp{l.end, slices.Clone(p.Records)}
-			binary.BigEndian.PutUint64(b.bytes, uint64(l.end))
-			l.batches[p.Partition] = append(l.batches[p.Partition], b)
-			l.end += 100
-			rt.Partitions = append(rt.Partitions, rp)
-		}
-		resp.Topics = append(resp.Topics, rt)
-	}
-	return resp
+	return kafkatest.ProduceAnswer(q, func(p kmsg.ProduceRequestTopicPartition, a *kmsg.ProduceResponseTopicPartition) {
+		a.BaseOffset = l.end
+		// The base offset is not part of what the checksum covers.
+		b := madeUp{l.end, slices.Clone(p.Records)}
+		binary.BigEndian.PutUint64(b.bytes, uint64(l.end))
+		l.batches[p.Partition] = append(l.batches[p.Partition], b)
+		l.end += 100
+	})
 }
 
 // TestABrokenFenceIsFound: where a broker lies about everything, or the cluster acknowledges what a replaced owner writes, clients are told what isn't so, and the

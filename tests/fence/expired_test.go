@@ -28,20 +28,11 @@ func noFencing(req kmsg.Request) kmsg.Response {
 		return nil
 	}
 	refused := false
-	resp := q.ResponseKind().(*kmsg.ProduceResponse)
-	resp.SetVersion(q.GetVersion())
-	for _, t := range q.Topics {
-		rt := kmsg.NewProduceResponseTopic()
-		rt.Topic, rt.TopicID = t.Topic, t.TopicID
-		for _, p := range t.Partitions {
-			var b kmsg.RecordBatch
-			refused = refused || b.ReadFrom(p.Records) == nil && b.ProducerEpoch == math.MaxInt16
-			rp := kmsg.NewProduceResponseTopicPartition()
-			rp.Partition, rp.BaseOffset, rp.ErrorCode = p.Partition, -1, kerr.InvalidProducerEpoch.Code
-			rt.Partitions = append(rt.Partitions, rp)
-		}
-		resp.Topics = append(resp.Topics, rt)
-	}
+	resp := kafkatest.ProduceAnswer(q, func(p kmsg.ProduceRequestTopicPartition, a *kmsg.ProduceResponseTopicPartition) {
+		var b kmsg.RecordBatch
+		refused = refused || b.ReadFrom(p.Records) == nil && b.ProducerEpoch == math.MaxInt16
+		a.BaseOffset, a.ErrorCode = -1, kerr.InvalidProducerEpoch.Code
+	})
 	if !refused {
 		return nil
 	}
