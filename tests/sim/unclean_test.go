@@ -97,22 +97,29 @@ func (c *checker) stands(group string, tp topicPartition, is committed) {
 // loss counts how often the group's partition lost something.
 func (w *world) loss(group string) int32 { return w.losses[w.partition(group)].Load() }
 
-// binding are the ops that still bind where something was lost, for the rules about clients alone: no heartbeat of before, no answer that
+// binding are the ops that still bind where something was lost, for the rules about clients alone: no heartbeat that may tell of before, no answer that
 // was under way then.
 func (w *world) binding(ops []history.Op) []history.Op {
 	return slices.DeleteFunc(slices.Clone(ops), func(o history.Op) bool {
 		at := w.checker.parts[w.partition(o.Group)].lostAt
-		before := o.Begin <= at && at > 0
-		return before && (o.Kind == history.Heartbeat || o.End >= at && o.Kind == history.Fetch)
+		return w.ofBefore(o) && (o.Kind == history.Heartbeat || o.Begin <= at && o.End >= at && o.Kind == history.Fetch)
 	})
 }
 
 // inLog are those of them that the log must bear out.
 func (w *world) inLog(ops []history.Op) []history.Op {
-	return slices.DeleteFunc(slices.Clone(ops), func(o history.Op) bool {
-		at := w.checker.parts[w.partition(o.Group)].lostAt
-		return o.Begin <= at && at > 0
-	})
+	return slices.DeleteFunc(slices.Clone(ops), w.ofBefore)
+}
+
+// ofBefore says that an answer may tell of what the partition of its group had before it lost something: it was asked for before, or it needs no write (a
+// heartbeat, a description) and was asked for while an owner that has read nothing since had its lease (D3), which does not know of the loss. That what a heartbeat
+// tells was in the log once is looked at when it is told (answered).
+func (w *world) ofBefore(o history.Op) bool {
+	at := w.checker.parts[w.partition(o.Group)].lostAt
+	if at > 0 && (o.Kind == history.Heartbeat || o.Kind == history.Describe) {
+		at += tailAgeMax
+	}
+	return at > 0 && o.Begin <= at
 }
 
 // cleaned: a log is never cut off where the cleaner was. A leader that lacks records has cleaned nothing for them either: each replica
