@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -59,6 +60,7 @@ type pending struct {
 	came     time.Time
 	done     Done
 	barriers []Done
+	awaited  bool  // somebody waits until it is read
 	refusal  error // it is not to be sent; this is its outcome when its turn comes
 }
 
@@ -116,9 +118,12 @@ func (a *appender) Barrier(done Done) {
 	defer a.mu.Unlock()
 	if n := len(a.queue); n > 0 && a.queue[n-1].refusal == nil && a.err == nil {
 		a.queue[n-1].barriers = append(a.queue[n-1].barriers, done)
+		a.queue[n-1].awaited = true
 		return
 	}
-	a.push(a.ownership(false, done))
+	op := a.ownership(false, done)
+	op.awaited = true
+	a.push(op)
 }
 
 // ownership is the ownership record written again under the claim in force. a.mu is held.
@@ -306,6 +311,9 @@ func (a *appender) acknowledged(offset int64) {
 	a.k.timings.Flush.Record(time.Since(a.sealedAt))
 	a.next = offset + int64(b.records)
 	a.sequence = nextSequence(a.sequence, b.records)
+	if slices.ContainsFunc(b.ops, func(op *pending) bool { return op.awaited }) {
+		a.read()
+	}
 	for _, op := range b.ops {
 		a.backlog -= op.size
 		a.tell(op, offset, nil)
@@ -313,6 +321,13 @@ func (a *appender) acknowledged(offset int64) {
 	}
 	a.idle()
 	a.kick()
+}
+
+// read has the tail read the partition soon. a.mu is held.
+func (a *appender) read() {
+	if l := a.k.leaders.get(a.p); l.node >= 0 {
+		a.k.awaited.from(l.node)
+	}
 }
 
 // idle says that nothing is under way. a.mu is held.

@@ -187,6 +187,7 @@ func (a *appender) claimLanded(offset int64) {
 func (a *appender) takeClaim(c Claim) {
 	c.FreshProducer = a.current.FreshProducer
 	a.current = c
+	a.read()
 	a.next, a.sequence = c.Generation+1, 1
 	a.renewal = renewalNone
 	if a.adopting {

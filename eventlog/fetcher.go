@@ -15,9 +15,10 @@ const (
 	// shortWait is how long a fetch waits on the broker when a partition missed it all the same.
 	shortWait = 50 * time.Millisecond
 	// fetchPace is the least time between two fetches that bring records. A log that is written to all the time would otherwise be
-	// fetched once per batch, and a fetch of fifty partitions costs a broker more than the append that it reads. What is waited for
-	// on the tail (a claim, a read barrier) comes so much later at most, and only while others write.
+	// fetched once per batch, and a fetch of fifty partitions costs a broker more than the append that it reads.
 	fetchPace = 5 * time.Millisecond
+	// awaitedPace is the same where somebody waits until a record is read: a claim, a read barrier.
+	awaitedPace = time.Millisecond
 )
 
 // decompressor is for batches that somebody else compressed (compression.type of the topic).
@@ -28,6 +29,7 @@ type fetcher struct {
 	t    *tail
 	node int32
 	wake chan struct{}
+	soon <-chan struct{} // something new is awaited
 
 	mu      sync.Mutex
 	ready   []*partitionTail
@@ -38,7 +40,7 @@ type fetcher struct {
 }
 
 func newFetcher(t *tail, node int32) *fetcher {
-	return &fetcher{t: t, node: node, wake: make(chan struct{}, 1), members: map[*partitionTail]bool{}}
+	return &fetcher{t: t, node: node, wake: make(chan struct{}, 1), soon: t.k.awaited.of(node), members: map[*partitionTail]bool{}}
 }
 
 func (f *fetcher) add(pt *partitionTail) {
@@ -83,22 +85,52 @@ func (f *fetcher) run() {
 	}
 }
 
-// pace waits until fetchPace is over since the last fetch brought records; false: ctx ended.
+// pace waits until fetchPace is over since the last fetch brought records, or awaitedPace where one is awaited; false: ctx ended.
 func (f *fetcher) pace() bool {
 	if f.brought.IsZero() {
 		return true
 	}
-	rest := fetchPace - time.Since(f.brought)
-	if rest <= 0 {
-		return true
-	}
-	t := time.NewTimer(rest)
+	t := time.NewTimer(fetchPace - time.Since(f.brought))
 	defer t.Stop()
+	soon := f.soon
+	for {
+		select {
+		case <-t.C:
+			return true
+		case <-soon:
+			soon = nil
+			t.Reset(awaitedPace - time.Since(f.brought))
+		case <-f.t.ctx.Done():
+			return false
+		}
+	}
+}
+
+// awaited tells the fetchers that somebody waits until they have read what has just been appended.
+type awaited struct {
+	mu    sync.Mutex
+	nodes map[int32]chan struct{} // by the broker that is read from; a token: its fetcher is to make haste once
+}
+
+func (a *awaited) of(node int32) chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.nodes == nil {
+		a.nodes = map[int32]chan struct{}{}
+	}
+	c := a.nodes[node]
+	if c == nil {
+		c = make(chan struct{}, 1)
+		a.nodes[node] = c
+	}
+	return c
+}
+
+// from has the fetcher of a broker make haste.
+func (a *awaited) from(node int32) {
 	select {
-	case <-t.C:
-		return true
-	case <-f.t.ctx.Done():
-		return false
+	case a.of(node) <- struct{}{}:
+	default: // it was told already
 	}
 }
 

@@ -83,6 +83,7 @@ type Kafka struct {
 	calls    *calls
 	fence    fenceProof
 	timings  Timings
+	awaited  awaited
 	sent     func(batches int) // told of every Produce request, if set: for measurements
 
 	ctx    context.Context // ends with Close
