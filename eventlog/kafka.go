@@ -101,6 +101,7 @@ type Kafka struct {
 
 	insync   atomic.Int32 // min.insync.replicas as it was read last, -1: never
 	refusals refusals
+	denials  denials
 }
 
 var _ Log = (*Kafka)(nil)

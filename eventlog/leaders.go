@@ -44,6 +44,7 @@ type leaders struct {
 	changed chan struct{} // closed and replaced when parts or err change
 	err     error         // the topic is not the one that was opened
 	missing time.Time     // since when answers do not know the topic; zero: the last one did
+	denied  error         // the last answer refused to tell of the topic
 }
 
 func newLeaders(client *kgo.Client, log *slog.Logger, id Identity) *leaders {
@@ -81,6 +82,13 @@ func (l *leaders) failed() error {
 	return l.err
 }
 
+// denial is why the cluster does not tell of the topic any more; nil where it does.
+func (l *leaders) denial() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.denied
+}
+
 // refresh asks for new metadata soon.
 func (l *leaders) refresh() {
 	select {
@@ -115,11 +123,14 @@ func (l *leaders) load(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*requestOverhead)
 	defer cancel()
 	topic, err := topicMetadata(ctx, l.client, l.roster, l.id.Topic)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil || unauthorized(err) {
+		l.denied = err
+	}
 	if err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.err != nil {
 		return l.err
 	}

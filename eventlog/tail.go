@@ -104,6 +104,7 @@ func (pt *partitionTail) run() {
 	attempt := 0
 	for pt.t.ctx.Err() == nil {
 		err := pt.step()
+		pt.t.k.denials.note(pt.p, err)
 		switch {
 		case err == nil:
 			attempt = 0

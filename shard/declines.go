@@ -42,7 +42,7 @@ const (
 	DeclinedRecord  = "record"  // a record in it is of a newer version, or can't be read
 	DeclinedStorage = "storage" // the data directory takes nothing
 	DeclinedClock   = "clock"   // all leaders refuse this machine's time
-	DeclinedRights  = "rights"  // the cluster refuses this replica's identity
+	DeclinedRights  = "rights"  // the cluster refuses this replica's identity to read it, to write it, or to claim it
 )
 
 // DeclineReasons are all of them.
@@ -144,17 +144,15 @@ func (d *declines) passed(p int32, now time.Time) {
 	if x == nil || !x.now {
 		return
 	}
-	switch x.Why {
-	case DeclinedRights:
-		x.Until = now
-	case DeclinedClock:
-		for _, y := range d.by {
-			if y.now && y.Why == DeclinedClock {
-				y.Until = now
-			}
+	for _, y := range d.by {
+		if y.now && y.Why == x.Why && (x.Why == DeclinedClock || x.Why == DeclinedRights && (y == x || ofTopic(x.Err) && ofTopic(y.Err))) {
+			y.Until = now
 		}
 	}
 }
+
+// ofTopic says that what the cluster refuses is a right on the log's topic, which a replica has for all partitions or for none.
+func ofTopic(err error) bool { return errors.Is(err, kerr.TopicAuthorizationFailed) }
 
 // list are those of this moment, ascending.
 func (d *declines) list() []Decline {
@@ -178,6 +176,14 @@ func (h *Host) decline(p int32, err error) {
 	case "":
 	case DeclinedClock:
 		h.declines.refuse(p, err, time.Now())
+	case DeclinedRights:
+		if !ofTopic(err) {
+			h.declines.add(p, why, err)
+			return
+		}
+		for q := range h.Partitions() { // or they would come here and go again one after the other
+			h.declines.add(q, why, err)
+		}
 	default:
 		h.declines.add(p, why, err)
 	}
@@ -253,9 +259,12 @@ func (h *Host) watchDeclines(ctx context.Context) {
 	}
 }
 
-// lookAtStore declines partitions that can't be read, and all that can't be stored for long.
+// lookAtStore declines partitions that can't be read, or may not be, and all that can't be stored for long.
 func (h *Host) lookAtStore(now time.Time) {
 	for p := range h.Partitions() {
+		if err := h.cfg.Log.Denied(p); err != nil {
+			h.declines.add(p, DeclinedRights, err)
+		}
 		err := h.cfg.Store.Err(p)
 		if errors.Is(err, eventlog.ErrRefused) {
 			h.declines.add(p, DeclinedRecord, err)
@@ -286,7 +295,7 @@ func (d *declines) illFor(p int32, now time.Time, ill bool) time.Duration {
 // lasts says that a reason can be seen to be there still.
 func (h *Host) lasts(d *Decline) bool {
 	err := h.cfg.Store.Err(d.Partition)
-	return errors.Is(err, eventlog.ErrRefused) || errors.Is(err, projection.ErrStorage)
+	return errors.Is(err, eventlog.ErrRefused) || errors.Is(err, projection.ErrStorage) || h.cfg.Log.Denied(d.Partition) != nil
 }
 
 // tellDeclines tells the group what changed. It makes a rebalance only where that moves something: a shard that is assigned here and declined, and the group

@@ -272,6 +272,99 @@ func TestADiskIsNotWaitedForLong(t *testing.T) {
 	})
 }
 
+// A replica that may not read a partition would wait for its end for ever: it declines it, for as long as that lasts, whether it owns it or never got there.
+func TestWhatMayNotBeReadIsDeclined(t *testing.T) {
+	for name, serves := range map[string]bool{"serving": true, "starting": false} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 2, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+				denied := fmt.Errorf("read: %w", kerr.TopicAuthorizationFailed)
+				var r *node
+				if serves {
+					r = serving(t, log, start)
+					log.Deny(1, denied)
+				} else {
+					log.Deny(1, denied)
+					r = start(0)
+					r.m.assign(time.Hour, 0, 1)
+				}
+				time.Sleep(2 * time.Second) // the bubble's clock
+				if told := r.m.told(); len(told) != 1 || len(told[0]) != 1 || told[0][1] != DeclinedRights {
+					t.Fatalf("the group was told %v", told)
+				}
+				time.Sleep(3 * declineHoldMin) // the bubble's clock
+				if d := r.Declines(); len(d) != 1 || len(r.m.told()) > 1 && serves {
+					t.Fatalf("%v are declined while it lasts, and the group was told %v", d, r.m.told())
+				}
+				log.Deny(1, nil)
+				time.Sleep(time.Second) // the bubble's clock
+				if d := r.Declines(); len(d) != 0 {
+					t.Errorf("%v are declined", d)
+				}
+				r.awaitServing(t)
+			})
+		})
+	}
+}
+
+// Who is revoked and does not read the log any more would not see his successor, and his clients would wait for answers that prove something.
+func TestWhoDoesNotReadGivesWayAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(*node, *eventlog.Fake)
+		goes bool
+	}{
+		"denied": {func(_ *node, log *eventlog.Fake) { log.Deny(0, kerr.TopicAuthorizationFailed) }, true},
+		"sick, and nothing is read": {func(r *node, log *eventlog.Fake) {
+			r.store.fail(fmt.Errorf("%w: read-only", projection.ErrStorage))
+			log.HoldTail(0)
+		}, true},
+		"sick, and read all the same": {func(r *node, _ *eventlog.Fake) { r.store.fail(fmt.Errorf("%w: no space", projection.ErrStorage)) }, false},
+		"well":                        {func(*node, *eventlog.Fake) {}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+				r := serving(t, log, start)
+				c.do(r, log)
+				time.Sleep(declinePatience + time.Second) // the bubble's clock
+				r.m.revoke(0)
+				time.Sleep(100 * time.Millisecond) // the bubble's clock
+				if r.Owns(0) == c.goes {
+					t.Errorf("served after it was revoked: %t", r.Owns(0))
+				}
+			})
+		})
+	}
+}
+
+// A right on the topic is one on all partitions: what is written to one tells of all, and that one can be claimed again tells of all.
+func TestARightOnTheTopicIsOneOnAll(t *testing.T) {
+	inWorld(t, 4, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := start(0)
+		r.m.assign(time.Hour, 0, 1)
+		r.awaitServing(t)
+		refused := fmt.Errorf("%w: %w", eventlog.ErrAppendRefused, kerr.TopicAuthorizationFailed)
+		log.FailAppend(0, refused)
+		log.FailClaim(0, refused)
+		r.write(0)
+		time.Sleep(2 * time.Second) // the bubble's clock
+		told := r.m.told()
+		if len(told) != 1 || len(told[0]) != 4 || told[0][3] != DeclinedRights || !r.Owns(1) {
+			t.Fatalf("the group was told %v; shard 1 is served: %t", told, r.Owns(1))
+		}
+		time.Sleep(2 * claimRetryMax) // the bubble's clock
+		if d := r.Declines(); len(d) != 0 || !r.Owns(0) {
+			t.Errorf("%v are declined after one was claimed; shard 0 is served: %t", d, r.Owns(0))
+		}
+		// One on a transactional id is not.
+		log.FailAppend(0, eventlog.ErrOutcomeUnknown)
+		log.FailClaim(0, kerr.TransactionalIDAuthorizationFailed)
+		r.write(0)
+		time.Sleep(2 * time.Second) // the bubble's clock
+		if d := r.Declines(); len(d) != 1 || d[0].Partition != 0 {
+			t.Errorf("%v are declined", d)
+		}
+	})
+}
+
 // What is found out after the metadata of a join was sent, and before the answer of the sync assigns the shard, the group has not heard.
 func TestDeclinedBetweenJoinAndSync(t *testing.T) {
 	for why, err := range map[string]error{

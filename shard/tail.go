@@ -1,8 +1,11 @@
 package shard
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
+
+	"streamkeeper/projection"
 )
 
 // The lease rests on what the ownership group says. A coordinator that was replaced and has not noticed (a broker that is cut off from the others)
@@ -21,6 +24,19 @@ func (h *Host) tailAgeMax() time.Duration { return tailAgeLeases * h.cfg.Members
 // reads says that the partition was read to its end, as it was no longer ago than the lease allows.
 func (s *Shard) reads(now Instant) bool {
 	return now.Sub(Instant(s.tail.fresh.Load())) < s.host.tailAgeMax()
+}
+
+// blindAfter is for how long nothing may have been read of a partition whose store is out of order for the store to count as one that takes what is read all the
+// same, in memory. What stands at its end is told so twice a second.
+const blindAfter = 2 * time.Second
+
+// blind says that the partition is not read any more, for this replica's own reasons.
+func (s *Shard) blind() bool {
+	if s.host.cfg.Log.Denied(s.partition) != nil {
+		return true
+	}
+	now := s.host.cfg.Membership.Lease().Now()
+	return errors.Is(s.host.cfg.Store.Err(s.partition), projection.ErrStorage) && now.Sub(Instant(s.tail.fresh.Load())) > blindAfter
 }
 
 // tail tells how old what was read of a partition is.
