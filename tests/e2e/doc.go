@@ -15,6 +15,7 @@
 //	losses_test.go    the log topic is deleted or grows, data directories are lost; full_disk_linux_test.go: a disk is full
 //	offsets_test.go   offsets reset and deleted with kafka-streams-groups; those of a deleted topic
 //	declines_test.go  a replica that can serve nothing leaves its shards to another
+//	rights_test.go    the cluster takes rights away from one replica, and from both
 //	clocks_test.go    replicas whose clocks are fast, slow, and jump
 //	convert_test.go   a plain consumer takes over the group of an application that has stopped
 //	configs_test.go   configurations of groups, as requests and through kafka-configs
