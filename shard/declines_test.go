@@ -14,7 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"pgregory.net/rapid"
 
 	"streamkeeper/eventlog"
 	"streamkeeper/projection"
@@ -22,77 +21,6 @@ import (
 	"streamkeeper/shard/offsets"
 	"streamkeeper/shard/streams"
 )
-
-// TestPlacement: whatever members own and decline, every partition has one seat, nobody has what he declines where another does not, it is as even as
-// that allows, and a second placement of the outcome moves nothing.
-func TestPlacement(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.Int32Range(0, 12).Draw(t, "partitions")
-		seats := make([]seat, rapid.IntRange(1, 5).Draw(t, "members"))
-		subset := func(label string) (ps []int32) {
-			for p := range n {
-				if rapid.Bool().Draw(t, fmt.Sprintf("%s %d", label, p)) {
-					ps = append(ps, p)
-				}
-			}
-			return ps
-		}
-		for s := range seats {
-			seats[s] = seat{owns: subset("owns"), round: rapid.Int32Range(0, 3).Draw(t, "round"), declines: map[int32]bool{}}
-			for _, p := range subset("declines") {
-				seats[s].declines[p] = true
-			}
-		}
-		out := place(n, seats)
-		count := map[int32]int{}
-		for s, ps := range out {
-			for _, p := range ps {
-				count[p]++
-				able := slices.ContainsFunc(seats, func(o seat) bool { return !o.declines[p] })
-				if able && seats[s].declines[p] {
-					t.Fatalf("member %d has partition %d, which it declines: %v", s, p, out)
-				}
-				for o := range seats { // what can simply be moved would have been
-					if len(out[o])+2 <= len(ps) && !seats[o].declines[p] {
-						t.Fatalf("member %d has %d and member %d has %d, and could have partition %d: %v", s, len(ps), o, len(out[o]), p, out)
-					}
-				}
-			}
-		}
-		for p := range n {
-			if count[p] != 1 {
-				t.Fatalf("partition %d has %d seats: %v", p, count[p], out)
-			}
-		}
-		for s := range seats {
-			seats[s].owns, seats[s].round = out[s], 4
-		}
-		if again := place(n, seats); !slices.EqualFunc(again, out, slices.Equal[[]int32]) {
-			t.Fatalf("placed again: %v, before: %v", again, out)
-		}
-	})
-}
-
-// TestPlacementOverAThird: the first can give what it has too much of only to the second, which gives something else to the third.
-func TestPlacementOverAThird(t *testing.T) {
-	never := func(ps ...int32) map[int32]bool {
-		m := map[int32]bool{}
-		for _, p := range ps {
-			m[p] = true
-		}
-		return m
-	}
-	out := place(6, []seat{
-		{owns: []int32{0, 1, 2, 3}, declines: never()},
-		{owns: []int32{4, 5}, declines: never()},
-		{declines: never(0, 1, 2, 3)},
-	})
-	for s, ps := range out {
-		if len(ps) != 2 {
-			t.Errorf("member %d has %v, want two each: %v", s, ps, out)
-		}
-	}
-}
 
 func TestMemberNote(t *testing.T) {
 	plain := kgo.CooperativeStickyBalancer().JoinGroupMetadata([]string{"log"}, map[string][]int32{"log": {1, 2}}, 7)
