@@ -24,6 +24,7 @@
 //	list.go        the groups of all shards that this replica answers for, while shards move
 //	verbs_offsets.go, verbs_description.go   of offsets; what the log says of topology descriptions
 //	verbs_config.go   the configuration of a group
+//	forgotten.go   replicas that are gone for good
 //	verbs_convert.go   steps of a conversion to a classic group of the cluster
 //	verbs_explain.go   why a group is in its state
 //	sweep.go       groups that the cleanup judges, many in one turn and one append

@@ -95,6 +95,7 @@ type Host struct {
 	order        atomic.Int64    // the highest Order of an ownership record seen
 	declines     declines        // partitions that this replica can't serve
 	claims       sync.WaitGroup  // goroutines that claim or release
+	forgotten    forgottenNodes  // replicas that are gone for good
 	hydrating    chan struct{}   // held by whoever reads the groups of a shard that is taken over
 }
 
@@ -123,7 +124,14 @@ func New(cfg Config) *Host {
 			h.shards[p].lost.see(o, cfg.Self.NodeID)
 		}
 	}
-	cfg.Store.OnApplied(func(p int32, next int64) { h.shards[p].postApplied(next) })
+	h.forgotten.stale.Store(true)
+	group := h.Partition(h.group())
+	cfg.Store.OnApplied(func(p int32, next int64) {
+		if p == group {
+			h.forgotten.stale.Store(true)
+		}
+		h.shards[p].postApplied(next)
+	})
 	cfg.Store.OnRead(func(p int32, next, end int64) { h.shards[p].tail.read(cfg.Membership.Lease().Now(), next, end) })
 	cfg.Store.OnOwner(func(p int32, o eventlog.Owner) {
 		h.sawOrder(o.Order)

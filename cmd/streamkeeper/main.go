@@ -9,6 +9,7 @@
 //	backup.go restore.go restore_source.go   the log in a file; a log made of a file, or of a data directory
 //	groups.go topology.go                    list, describe, delete: streams groups, over Kafka's protocol; topology descriptions
 //	log.go log_explain.go shards.go          the record log, over the network; what its records mean
+//	forget.go                                replicas that are gone for good
 package main
 
 import (
@@ -40,6 +41,7 @@ type cli struct {
 	Restore  restoreCmd  `cmd:"" help:"Write the groups of a backup, or of a data directory, into a new log, where theirs was deleted."`
 	Shards   shardsCmd   `cmd:"" help:"Show which replica owns which shard."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
+	Forget   forgetCmd   `cmd:"" help:"Leave a replica that is gone for good out of Metadata."`
 }
 
 // Exit codes: 1 for what went wrong, 64 (EX_USAGE of sysexits.h) for a command line, or a configuration, that can't be as it is: the same call would fail

@@ -35,7 +35,7 @@ const (
 // Service is what the gateway needs. Responses are complete messages in the request's version; a Service never
 // returns nil and never panics the caller. Requests that may be about foreign groups are asked about with Judge first.
 type Service interface {
-	// Node is this replica's own node; Nodes are all replicas seen within the last day, this one included, ascending by id.
+	// Node is this replica's own node; Nodes are all replicas seen within the last day and not forgotten since, this one included, ascending by id.
 	Node() Node
 	Nodes() []Node
 	// Owners are the ids of the nodes that own a shard; whole is false where the log could not be read to its end in a bounded time, so that some
@@ -80,6 +80,9 @@ type Service interface {
 	IncrementalAlterConfigs(ctx context.Context, c Caller, r *kmsg.IncrementalAlterConfigsRequest) *kmsg.IncrementalAlterConfigsResponse
 	AlterConfigs(ctx context.Context, c Caller, r *kmsg.AlterConfigsRequest) *kmsg.AlterConfigsResponse
 	ListConfigResources(ctx context.Context, c Caller, r *kmsg.ListConfigResourcesRequest) *kmsg.ListConfigResourcesResponse
+
+	// UnregisterBroker takes a replica that is gone out of Nodes, those of all replicas, until it comes back. It does not for one that is alive.
+	UnregisterBroker(ctx context.Context, c Caller, node int32) *kmsg.UnregisterBrokerResponse
 }
 
 // IsStreamsConfig says that a name that can be configured for a group is about streams groups: it is configured here, all others at

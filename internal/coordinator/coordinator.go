@@ -42,6 +42,12 @@ type Shards interface {
 	GroupsWithConfig(p int32, f func(group string)) error
 	// Groups are the settings of streams groups.
 	Groups() *groupconfig.Broker
+
+	// Members are the replicas in the ownership group, as the cluster says. Forget has the replica of an ownership record forgotten, if this
+	// replica owns the ownership group's shard; Forgotten says that it was, and was not heard of since.
+	Members(ctx context.Context) ([]shard.GroupMember, error)
+	Forget(ctx context.Context, o eventlog.Owner) error
+	Forgotten(o eventlog.Owner) bool
 }
 
 // Config configures a Coordinator.

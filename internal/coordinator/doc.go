@@ -18,6 +18,7 @@
 //	creation.go creation_failures.go creation_request.go   internal topics made for groups; what failed and how it is told; CreateTopics
 //	configs.go configs_alter.go peers.go   what is configured for groups: read here, changed by the owner of the shard, which may
 //	                                  be another replica
+//	forget.go                         a replica that is gone for good, left out of Metadata
 //	fanout.go                         several groups of one request at a time
 //	topics.go topics_fetch.go topics_pins.go   what is known of the cluster's topics
 //	topics_gone.go                    which topics certainly were deleted

@@ -50,10 +50,11 @@ type service struct {
 	commits  map[string]int64 // "group/topic/partition" → offset
 	deleted  []string
 	// heartbeat, where set, answers heartbeats.
-	heartbeat func(context.Context, *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse
-	nodes     []coordinator.Node
-	idle      map[int32]bool // nodes that own no shard
-	behind    bool           // the log can't be read to its end
+	heartbeat    func(context.Context, *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse
+	nodes        []coordinator.Node
+	idle         map[int32]bool // nodes that own no shard
+	unregistered []int32
+	behind       bool // the log can't be read to its end
 	// describes says that topology descriptions are kept; pushes are those that came.
 	describes bool
 	pushes    []*kmsg.StreamsGroupTopologyDescriptionUpdateRequest
@@ -86,6 +87,14 @@ func (s *service) CatchUp(_ context.Context, groups []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.caughtUp = append(s.caughtUp, groups...)
+}
+func (s *service) UnregisterBroker(_ context.Context, _ coordinator.Caller, node int32) *kmsg.UnregisterBrokerResponse {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unregistered = append(s.unregistered, node)
+	resp := kmsg.NewPtrUnregisterBrokerResponse()
+	resp.ErrorCode, resp.ErrorMessage = 101, kmsg.StringPtr("it runs")
+	return resp
 }
 func (s *service) LogTopic() string         { return logTopic }
 func (s *service) DescriptionTopic() string { return descriptionTopic }

@@ -31,6 +31,7 @@ type tool struct {
 var tools = map[string]tool{
 	"kafka-acls":                {class: "org.apache.kafka.tools.AclCommand", oldClass: "kafka.admin.AclCommand"},
 	"kafka-broker-api-versions": {class: "org.apache.kafka.tools.BrokerApiVersionsCommand", oldClass: "kafka.admin.BrokerApiVersionsCommand"},
+	"kafka-cluster":             {class: "org.apache.kafka.tools.ClusterTool", oldClass: "kafka.tools.ClusterTool", offline: true}, // behind its verb
 	"kafka-configs":             {class: "org.apache.kafka.tools.ConfigCommand", oldClass: "kafka.admin.ConfigCommand"},
 	"kafka-console-consumer":    {class: "org.apache.kafka.tools.consumer.ConsoleConsumer"},
 	"kafka-console-producer":    {class: "org.apache.kafka.tools.ConsoleProducer", oldClass: "kafka.tools.ConsoleProducer"},
