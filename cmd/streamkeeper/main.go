@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -34,14 +35,14 @@ type cli struct {
 	Serve    serveCmd    `cmd:"" help:"One replica in front of a cluster."`
 	Dev      devCmd      `cmd:"" help:"The same with an embedded log on local disk: nothing else to install."`
 	List     listCmd     `cmd:"" help:"List streams groups."`
-	Describe describeCmd `cmd:"" help:"Show a streams group: state, members, tasks, offsets and lag."`
+	Describe describeCmd `cmd:"" help:"Show streams groups: state, members, tasks, offsets and lag."`
 	Delete   deleteCmd   `cmd:"" help:"Delete streams groups that have no members."`
 	Log      logCmd      `cmd:"" help:"Print the record log, decoded, one record a line."`
 	Backup   backupCmd   `cmd:"" help:"Write what the record log holds into a file; replicas may run meanwhile."`
 	Restore  restoreCmd  `cmd:"" help:"Write the groups of a backup, or of a data directory, into a new log, where theirs was deleted."`
 	Shards   shardsCmd   `cmd:"" help:"Show which replica owns which shard."`
-	Version  versionCmd  `cmd:"" help:"Print the version."`
 	Forget   forgetCmd   `cmd:"" help:"Leave a replica that is gone for good out of Metadata."`
+	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
 // Exit codes: 1 for what went wrong, 64 (EX_USAGE of sysexits.h) for a command line, or a configuration, that can't be as it is: the same call would fail
@@ -61,11 +62,12 @@ func main() {
 // run is main without the process: what it returns is the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	exited := -1
+	std := &stdio{out: stdout, err: stderr}
 	parser, err := kong.New(&cli{}, kong.Name("streamkeeper"),
 		kong.Description("The Kafka Streams group coordinator (KIP-1071) as a service in front of any Kafka-compatible cluster."),
 		kong.Configuration(config.Load), kong.DefaultEnvars(config.EnvPrefix), kong.Vars{"version": versionLine()},
 		kong.Writers(stdout, stderr), kong.Exit(func(code int) { exited = code }),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(&stdio{out: stdout, err: stderr}))
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(std))
 	if err != nil {
 		fmt.Fprintln(stderr, "streamkeeper:", err)
 		return exitFailure
@@ -74,10 +76,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if exited >= 0 { // --help
 		return exited
 	}
+	std.unknown = config.UnknownVariables(parser.Model, os.Environ())
 	if err != nil {
 		fmt.Fprintln(stderr, "streamkeeper:", err)
-		fmt.Fprintln(stderr, "Try: streamkeeper --help")
+		std.sayUnknown() // what is missing may be given there, by a wrong name
+		fmt.Fprintln(stderr, "Try: streamkeeper "+helpOf(err))
 		return exitUsage
+	}
+	if !logs(command) {
+		std.sayUnknown()
 	}
 	if err := command.Run(); err != nil && !(errors.Is(err, context.Canceled) && ctx.Err() != nil) {
 		fmt.Fprintln(stderr, "streamkeeper:", err)
@@ -87,6 +94,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitFailure
 	}
 	return 0
+}
+
+// helpOf is how to get the help of the command that a line was meant for, as far as the line was understood.
+func helpOf(err error) string {
+	var wrong *kong.ParseError
+	if errors.As(err, &wrong) && wrong.Context != nil {
+		if command := wrong.Context.Selected(); command != nil {
+			return command.Name + " --help"
+		}
+	}
+	return "--help"
+}
+
+// logs says that a command writes a log, in which it says itself what is to be said of the environment.
+func logs(command *kong.Context) bool {
+	name := command.Selected().Name
+	return name == "serve" || name == "dev"
 }
 
 // usageError is a mistake in the command line or the configuration that is found before anything is done.
@@ -104,4 +128,21 @@ func usage(err error) error {
 }
 
 // stdio is where commands write to.
-type stdio struct{ out, err io.Writer }
+type stdio struct {
+	out, err io.Writer
+	unknown  []string // config.UnknownVariables
+}
+
+// sayUnknown names the variables that have no effect.
+func (s *stdio) sayUnknown() {
+	for _, what := range s.unknown {
+		fmt.Fprintln(s.err, "streamkeeper:", what)
+	}
+}
+
+// logUnknown does so in the log.
+func (s *stdio) logUnknown(log *slog.Logger) {
+	for _, what := range s.unknown {
+		log.Warn("there is no such setting", "what", what)
+	}
+}
