@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -177,6 +178,9 @@ func (h *Host) decline(p int32, err error) {
 	case DeclinedClock:
 		h.declines.refuse(p, err, time.Now())
 	case DeclinedRights:
+		if errors.Is(err, kerr.TransactionalIDAuthorizationFailed) { // in words that shards with the same trouble have in common
+			err = fmt.Errorf("the process needs WRITE and DESCRIBE on the transactional ids that begin with %s-: %w", h.cfg.Log.Identity().Topic, kerr.TransactionalIDAuthorizationFailed)
+		}
 		if !ofTopic(err) {
 			h.declines.add(p, why, err)
 			return
