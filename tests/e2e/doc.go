@@ -13,6 +13,7 @@
 //	tools_test.go     kafka-streams-groups prints what it prints before Kafka
 //	tools_away_test.go  tools and commands while of three replicas one is dead and one hangs
 //	losses_test.go    the log topic is deleted or grows, data directories are lost; full_disk_linux_test.go: a disk is full
+//	damage_test.go    bytes of a data directory are overwritten; it can't be written any more
 //	offsets_test.go   offsets reset and deleted with kafka-streams-groups; those of a deleted topic
 //	declines_test.go  a replica that can serve nothing leaves its shards to another
 //	rights_test.go    the cluster takes rights away from one replica, and from both
