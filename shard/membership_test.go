@@ -9,7 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamkeeper/eventlog"
 	"streamkeeper/internal/kafkatest"
@@ -39,13 +41,50 @@ func TestMembershipOnAnEmbeddedLog(t *testing.T) {
 // embeddedLog is a cluster of one broker in memory, on a network in memory.
 func embeddedLog(t *testing.T, n *kfake.VirtualNetwork) (seeds string) {
 	t.Helper()
+	return strings.Join(embeddedCluster(t, n).ListenAddrs(), ",")
+}
+
+func embeddedCluster(t *testing.T, n *kfake.VirtualNetwork) *kfake.Cluster {
+	t.Helper()
 	const port = 9092
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(port), kfake.ListenFn(n.Listen), kfake.BrokerConfigs(testSettings))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	return strings.Join(c.ListenAddrs(), ",")
+	return c
+}
+
+// TestOneHeartbeatIsAnsweredByACoordinatorThatForgotItsMembers: a coordinator that was replaced while it hung answers the one heartbeat that lay in its
+// socket: kgo's, which joins again as a new member, or the lease's, of which kgo knows nothing. Either way everything is served again.
+func TestOneHeartbeatIsAnsweredByACoordinatorThatForgotItsMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := new(kfake.VirtualNetwork)
+		c := embeddedCluster(t, n)
+		w := emptyWorld(t, strings.Join(c.ListenAddrs(), ",")).bubbled(n).begun()
+		a := w.start("a", 1)
+		w.shared(20*time.Second, a)
+		for tries, alone := 0, 0; alone < 3; tries++ {
+			if tries == 50 {
+				t.Fatalf("%d times it was the lease's heartbeat", alone)
+			}
+			member, _ := a.client.GroupMetadata()
+			answered := make(chan struct{})
+			c.ControlKey(int16(kmsg.Heartbeat), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				resp := req.ResponseKind().(*kmsg.HeartbeatResponse)
+				resp.ErrorCode = kerr.UnknownMemberID.Code
+				close(answered)
+				return resp, nil, true // once
+			})
+			<-answered
+			w.eventually(5*time.Second, "the lease has ended", func() bool { return a.lostNow() == (tries+1)*testPartitions })
+			w.shared(20*time.Second, a)
+			if now, _ := a.client.GroupMetadata(); now == member {
+				alone++ // kgo has not heard of it
+			}
+		}
+		a.stop()
+	})
 }
 
 func TestMembershipOnKafka(t *testing.T) {

@@ -113,6 +113,12 @@ func (r *replica) count() int {
 	return len(r.held)
 }
 
+func (r *replica) lostNow() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lost
+}
+
 // OnBrokerWrite counts Fetch requests, which must not be there.
 func (r *replica) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
 	if key == 1 {
