@@ -217,7 +217,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 	former := formerMember{file: filepath.Join(r.flags.DataDir, formerFile), lock: filepath.Join(r.projectionDir(), projection.LockFile), log: r.log}
 	membership, err := shard.NewMembership(shard.MembershipConfig{
 		Former: former.read(r.flags.LogTopic, node.ID),
-		Joined: func(id string) { former.write(r.flags.LogTopic, node.ID, id) },
+		Joined: former.memory(r.flags.LogTopic, node.ID),
 		Opts:   []kgo.Opt{kgo.SeedBrokers(r.upstream...), kgo.DisableClientMetrics()}, LogTopic: r.flags.LogTopic, NodeID: node.ID, Address: address,
 		SessionTimeout: r.flags.OwnershipSessionTimeout, HeartbeatInterval: r.flags.OwnershipSessionTimeout / heartbeatsPerSession,
 		Logger: r.log,
