@@ -90,6 +90,7 @@ func TestAFullDiskIsWaitedOut(t *testing.T) {
 		t.Errorf("a batch while the disk is full is not told: %d", read)
 	}
 	wantGroups(t, s, 1, "a", "b", "c")
+	must(t, s.Reads(1))
 	next, taken := int64(3), 0
 	raw := eventlog.Encode(eventlog.Record{
 		Key:   eventlog.Key{Type: eventlog.TypeOffsetCommit, Group: "g", Topic: "t"},
@@ -117,6 +118,9 @@ func TestAFullDiskIsWaitedOut(t *testing.T) {
 		}
 	}
 	wantGroups(t, s, 1, "a", "b", "c") // reading goes on
+	if err := s.Reads(1); !errors.Is(err, ErrStorage) {
+		t.Errorf("Reads, when memory takes nothing more: %v", err)
+	}
 	if err := s.Reset(2, "cut off"); !errors.Is(err, ErrStorage) {
 		t.Errorf("Reset: %v", err)
 	}

@@ -104,7 +104,7 @@ func (s *Shard) awaitEnd(ctx context.Context, pause time.Duration) error {
 			return ctx.Err()
 		case <-time.After(wait):
 		}
-		if err := store.Err(s.partition); err != nil {
+		if err := store.Reads(s.partition); err != nil {
 			return err
 		}
 		counted, err := s.host.counted()

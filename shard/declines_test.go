@@ -460,3 +460,25 @@ func TestClaimsHaveAnOrder(t *testing.T) {
 		claims(start(0), 1)
 	})
 }
+
+// A replica that nobody can stand in for has a full disk. What it reads goes into memory, so it claims anew after an append that failed, and says whose a
+// group is.
+func TestAFullDiskThatMemoryStandsInFor(t *testing.T) {
+	inWorld(t, 2, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		r.store.fill()
+		time.Sleep(time.Minute) // the bubble's clock
+		log.FailAppend(0, eventlog.ErrOutcomeUnknown)
+		r.write(0)
+		time.Sleep(10 * time.Second) // the bubble's clock
+		if n := r.OwnedCount(); n != 2 {
+			t.Errorf("%d shards are served after an append failed", n)
+		}
+		if err := r.Barrier(t.Context(), 0); err != nil {
+			t.Errorf("a barrier: %v", err)
+		}
+		if known, err := r.Known("anybody's"); known || err != nil {
+			t.Errorf("whose is a group that is not here: %v, %v", known, err)
+		}
+	})
+}

@@ -35,6 +35,8 @@ type Store interface {
 	OnRead(f func(p int32, next, end int64))
 	// Wait returns when everything below offset is applied, or with ctx's error.
 	Wait(ctx context.Context, p int32, offset int64) error
+	// Reads says why nothing more is read of the partition: as Err, but that a store which takes what is read into memory, because its disk is full, reads.
+	Reads(p int32) error
 	// AtEnd says that the projection has stood at the end of the partition since the process started.
 	AtEnd(p int32) bool
 	// Restarts counts how often the partition was forgotten and read again since the process started.
@@ -333,15 +335,15 @@ func (h *Host) Known(group string) (bool, error) {
 	}
 	p := h.Partition(group)
 	known, err := h.cfg.Store.HasGroup(p, group)
-	if refused := h.cfg.Store.Err(p); refused != nil {
-		err = refused
+	if unread := h.cfg.Store.Reads(p); unread != nil {
+		err = unread
 	}
 	return known, err
 }
 
 // Barrier returns when the projection of partition p has applied everything that was in the log when Barrier was called.
 func (h *Host) Barrier(ctx context.Context, p int32) error {
-	if err := h.cfg.Store.Err(p); err != nil {
+	if err := h.cfg.Store.Reads(p); err != nil {
 		return err
 	}
 	end, err := h.cfg.Log.End(ctx, p)
