@@ -18,7 +18,7 @@ import (
 
 // A replica that can't serve a shard for a reason of its own declines it: the ownership group is told, and gives it to another replica that can. What all
 // decline stays where it is, and is tried there again and again. A reason that may pass is believed for a while, longer each time it comes back, and
-// then the shard may come again: so a shard that two replicas can't serve does not go to and fro.
+// then the shard may come again: so a shard that two replicas can't serve does not go to and fro. That the log is still read can be seen to end.
 
 const (
 	// declineLook is the time between two looks at what has changed; changes within it make one rebalance.
@@ -44,10 +44,11 @@ const (
 	DeclinedStorage = "storage" // the data directory takes nothing
 	DeclinedClock   = "clock"   // all leaders refuse this machine's time
 	DeclinedRights  = "rights"  // the cluster refuses this replica's identity to read it, to write it, or to claim it
+	DeclinedReading = "reading" // it is still read, or read again: whoever has read it to its end serves meanwhile
 )
 
 // DeclineReasons are all of them.
-var DeclineReasons = []string{DeclinedRecord, DeclinedStorage, DeclinedClock, DeclinedRights}
+var DeclineReasons = []string{DeclinedRecord, DeclinedStorage, DeclinedClock, DeclinedRights, DeclinedReading}
 
 // Decline says why this replica does not serve a partition.
 type Decline struct {
@@ -68,6 +69,7 @@ type declines struct {
 	urgedAt time.Time
 
 	refused clockRefusals
+	reading reading
 }
 
 // clockRefusals are the assigned partitions whose leaders refused our time, and took nothing since. It is our clock that is wrong where all did; where
@@ -100,22 +102,26 @@ func declineReason(err error) string {
 	return ""
 }
 
-// add declines a partition; nothing happens where it is declined.
+// add declines a partition; nothing happens where it is declined. That it is read is believed for as long as it is so, and gives way to other reasons.
 func (d *declines) add(p int32, why string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x, now := d.by[p], time.Now()
 	switch {
+	case x != nil && x.now && (x.Why != DeclinedReading || why == DeclinedReading):
+		return
 	case x == nil:
 		x = &declined{hold: declineHoldMin}
-	case x.now:
-		return
+	case why == DeclinedReading:
 	case now.Sub(x.lifted) > declineHoldMax: // long ago
 		x.hold = declineHoldMin
 	default:
 		x.hold = min(2*x.hold, declineHoldMax)
 	}
 	x.Decline = Decline{Partition: p, Why: why, Err: err, Until: now.Add(x.hold)}
+	if why == DeclinedReading {
+		x.Until = now
+	}
 	x.now = true
 	if d.by == nil {
 		d.by = map[int32]*declined{}
@@ -129,8 +135,11 @@ func (d *declines) lift(now time.Time, lasts func(*Decline) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, x := range d.by {
-		if x.now && !now.Before(x.Until) && !lasts(&x.Decline) {
-			x.now, x.lifted = false, now
+		if x.now && !now.Before(x.Until) && !lasts(&x.Decline) && !(x.Why == DeclinedReading && d.reads(x.Partition, now)) {
+			x.now = false
+			if x.Why != DeclinedReading { // which is believed no longer when it comes back
+				x.lifted = now
+			}
 			d.fresh = true
 		}
 	}
@@ -256,6 +265,7 @@ func (h *Host) watchDeclines(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			h.lookAtStore(now)
+			h.lookAtReading(now)
 			h.lookAtClock(now)
 			h.declines.lift(now, h.lasts)
 			h.tellDeclines(now)
@@ -309,13 +319,17 @@ func (h *Host) tellDeclines(at time.Time) {
 	d := &h.declines
 	d.mu.Lock()
 	now := map[int32]string{}
-	var gone, back []int32
+	var gone, unread, back []int32
 	var because error
 	until := time.Time{}
 	for p, x := range d.by {
 		if x.now {
 			now[p] = x.Why
-			if _, ok := said[p]; !ok && h.shards[p].wantedNow.Load() {
+			switch _, ok := said[p]; {
+			case ok || !h.shards[p].wantedNow.Load():
+			case x.Why == DeclinedReading:
+				unread = append(unread, p)
+			default:
 				gone, because, until = append(gone, p), x.Err, x.Until
 			}
 		}
@@ -325,7 +339,7 @@ func (h *Host) tellDeclines(at time.Time) {
 			back = append(back, p)
 		}
 	}
-	urgent := len(gone)+len(back) > 0 && (!maps.Equal(now, d.urged) || at.Sub(d.urgedAt) >= declineAgain)
+	urgent := len(gone)+len(unread)+len(back) > 0 && (!maps.Equal(now, d.urged) || at.Sub(d.urgedAt) >= declineAgain)
 	if urgent {
 		d.urged, d.urgedAt = now, at
 	}
@@ -338,6 +352,9 @@ func (h *Host) tellDeclines(at time.Time) {
 	if urgent && len(gone) > 0 {
 		h.log.Log(context.Background(), slog.LevelWarn, "shards can't be served here and are left to other replicas, if they can",
 			"shards", len(gone), "partitions", partitionRanges(gone), "because", because, "again", time.Until(until).Round(time.Second))
+	}
+	if urgent && len(unread) > 0 {
+		h.log.Info("shards are left to other replicas, if they can serve them, until the log is read here", "shards", len(unread), "partitions", partitionRanges(unread))
 	}
 	if urgent && len(back) > 0 {
 		h.log.Info("shards may be assigned to this replica again", "shards", len(back), "partitions", partitionRanges(back))

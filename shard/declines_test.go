@@ -211,6 +211,7 @@ func TestWhatMayNotBeReadIsDeclined(t *testing.T) {
 					r = serving(t, log, start)
 					log.Deny(1, denied)
 				} else {
+					log.Steal(0, eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: 7, Instance: "before", Partitions: 2}).Close()
 					log.Deny(1, denied)
 					r = start(0)
 					r.m.assign(time.Hour, 0, 1)

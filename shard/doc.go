@@ -38,7 +38,7 @@
 //	timers.go      the timers of a shard, in one heap
 //	overlay.go     committed offsets that the projection has not applied yet, and the view over both
 //	membership.go  taking part in the consumer group among replicas; membership_leave.go ends it
-//	declines.go    partitions that this replica can't serve; balancer.go: how the group hears of it
+//	declines.go    partitions that this replica can't serve; reading.go: or has still to read; balancer.go: how the group hears of it
 //	placement.go   who gets which partition
 //	members.go     who is in the group: node ids, refusals
 //	lease.go       the lease that the group grants; lease_linux.go, lease_other.go: its clock
