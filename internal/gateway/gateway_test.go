@@ -317,7 +317,7 @@ func raw(tb testing.TB, addr string) *wire.Client {
 // ask sends one request over a connection and returns the answer.
 func ask[R kmsg.Response](tb testing.TB, cl *wire.Client, version int16, req kmsg.Request) R {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
 	defer cancel()
 	req.SetVersion(version)
 	resp, err := cl.Exchange(ctx, req)
