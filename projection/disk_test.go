@@ -57,7 +57,7 @@ func openSick(t *testing.T, d *sickDisk) *Store {
 // until waits for something that another goroutine does without telling.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) { // nothing tells when it happens
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) { // nothing tells when it happens
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
