@@ -47,8 +47,8 @@ e2e: java fetch ## the end-to-end tests alone, with their progress (E2E='-run Te
 	$(GO) test -count=1 -v -timeout $(JVM_TIMEOUT) ./tests/e2e/... $(E2E)
 
 .PHONY: long
-long: java fetch ## the stories of real applications at full length: 100 subtopologies, ten crashes, pauses of a minute, all upgrades (about 15 minutes)
-	$(GO) test -count=1 -v -timeout 30m -run 'TestApps|TestRolling|TestMixed' ./tests/e2e -args -long
+long: java fetch ## the stories of real applications at full length: 100 subtopologies, ten crashes, pauses of a minute, all upgrades (about 20 minutes)
+	$(GO) test -count=1 -v -timeout 30m -run 'TestApps|TestRolling|TestMixed|TestPaused' ./tests/e2e -args -long
 
 .PHONY: race
 race: ## all tests that need no JVM, with the race detector and the self-checks of the invariants tag

@@ -27,6 +27,7 @@
 //	replicas_test.go  two replicas: sharing, leading clients, takeover, a replica that was paused
 //	ownership_test.go three replicas under members of every shard: stopped, moved, gone; a node id taken; another installation; a newer format
 //	rolling_test.go   three replicas restarted, killed, and paused, one after the other, under applications with standbys
+//	paused_replica_test.go  replicas paused for a minute, and ended by what watches them, under applications with different patience (-long)
 //	rolling_upgrade_test.go  from older builds to today's, replica by replica, and back
 //	mixed_test.go     versions side by side: what goes from replica to replica, both ways
 //	newer_test.go     records of a newer version in the log, of each kind; a newer replica among older ones
