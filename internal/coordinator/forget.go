@@ -81,6 +81,9 @@ func (c *Coordinator) forgetHere(ctx context.Context, node int32) (failure, erro
 	if err := c.barriers.wait(ctx, p); err != nil {
 		return c.failed("UnregisterBroker", "", err, "node", node), err
 	}
+	if slices.ContainsFunc(c.Nodes(), func(n Node) bool { return n.ID == node }) { // newer than what was judged: it came back meanwhile, or was read only now
+		return failure{Code: codeUnavailable, Message: "It was heard of at the same time."}, nil
+	}
 	return failure{}, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +50,24 @@ func TestReplicaThatIsGoneIsForgotten(t *testing.T) {
 	w.shards.forgotten[1000002] = w.replicas[0].Timestamp
 	if got := w.Nodes(); len(got) != 3 {
 		t.Errorf("a forgotten one owns a shard, and the nodes are %v", got)
+	}
+}
+
+// Who claims while it is being forgotten is judged again, and is alive.
+func TestReplicaThatComesBackMeanwhileIsNotForgotten(t *testing.T) {
+	w, group := forgetWorld(t)
+	var once sync.Once
+	w.shards.barrier = func() error {
+		if w.shards.forgotten[1000003] != 0 { // what the barrier after it reads
+			once.Do(func() {
+				w.replicas[1].Timestamp = w.now.UnixMilli()
+				w.shards.owners[3] = owner(1000003, "c:1", w.now)
+			})
+		}
+		return nil
+	}
+	if resp := w.UnregisterBroker(t.Context(), Caller{}, 1000003); resp.ErrorCode != codeBrokerInUse || !strings.Contains(*resp.ErrorMessage, "owns shards") {
+		t.Errorf("%+v; the shard is %d", resp, group)
 	}
 }
 

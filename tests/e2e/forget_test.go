@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -88,4 +89,58 @@ func (r *fleet) shows(k *kafkatest.Keeper, want ...int32) {
 		}
 		return nil
 	})
+}
+
+// TestForgottenBesideAnOlderReplica: where replicas of two versions are, the older one is asked in vain and changes nothing of it, whichever of them owns the shard in
+// which it is written; it goes on listing the replica, and today's does not, also after the older one alone had the log.
+func TestForgottenBesideAnOlderReplica(t *testing.T) {
+	t.Parallel()
+	before, older := kafkatest.OlderBinary(t, upgradeFromCommits(t)[0])
+	if !older {
+		t.Skip("the older version is not in the history of this clone")
+	}
+	r := newFleet(t, kafkatest.Shared(t, kafka44), 3, "--plugin", "none")
+	old, today, lost := r.nodes[0], r.nodes[1], r.nodes[2]
+	r.replicas[old].Use(before)
+	for _, node := range r.nodes {
+		r.replicas[node].Start()
+	}
+	for _, node := range r.nodes {
+		r.replicas[node].WaitReady()
+	}
+	r.waitSpread(r.nodes...)
+	r.replicas[lost].Kill()
+	r.waitSpread(old, today)
+
+	forget := func(asked int32, exit int, want string) {
+		t.Helper()
+		out, errOut, code := kafkatest.Streamkeeper(t, "forget", fmt.Sprint(lost), "--bootstrap-servers", r.replicas[asked].Bootstrap())
+		if code != exit || !strings.Contains(out+errOut, want) {
+			t.Fatalf("asked of %d: exit %d, want %d with %q\n%s%s", asked, code, exit, want, out, errOut)
+		}
+	}
+	forget(old, 1, "is no replica that can do it")
+	if owner, _ := r.ownerOf("streamkeeper-" + r.topic); owner == old {
+		forget(today, 1, "is of a version that can't: upgrade it first")
+		r.replicas[old].Stop()
+		r.waitSpread(today)
+		forget(today, 0, "forgotten: node")
+		r.replicas[old].Start()
+		r.waitSpread(old, today)
+	} else {
+		forget(today, 0, "forgotten: node")
+	}
+	r.shows(r.replicas[today], old, today)
+	r.shows(r.replicas[old], old, today, lost)
+
+	r.replicas[today].Stop()
+	r.waitSpread(old)
+	r.replicas[today].Start()
+	r.waitSpread(old, today)
+	r.shows(r.replicas[today], old, today)
+	r.replicas[old].Stop()
+	r.replicas[old].Use(kafkatest.CurrentBinary(t))
+	r.replicas[old].Start()
+	r.waitSpread(old, today)
+	r.shows(r.replicas[old], old, today)
 }
