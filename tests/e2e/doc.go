@@ -29,6 +29,7 @@
 //	rolling_test.go   three replicas restarted, killed, and paused, one after the other, under applications with standbys
 //	paused_replica_test.go  replicas paused for a minute, and ended by what watches them, under applications with different patience (-long)
 //	rolling_upgrade_test.go  from older builds to today's, replica by replica, and back
+//	move_test.go      groups and their topics go to another cluster; moved_test.go: the log to other brokers
 //	mixed_test.go     versions side by side: what goes from replica to replica, both ways
 //	newer_test.go     records of a newer version in the log, of each kind; a newer replica among older ones
 //	stateful_test.go  repartition topics, stores, a windowed join: internal topics made, state restored, all deleted
