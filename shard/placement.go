@@ -125,6 +125,12 @@ func (p *placing) shift(from int) bool {
 		q      int32
 	}
 	came := map[int]step{from: {nowhere, 0}}
+	var unseen []int
+	for s := range p.seats {
+		if s != from {
+			unseen = append(unseen, s)
+		}
+	}
 	least := from
 	for queue := []int{from}; len(queue) > 0; queue = queue[1:] {
 		at := queue[0]
@@ -132,12 +138,20 @@ func (p *placing) shift(from int) bool {
 			least = at
 		}
 		for q, s := range p.at {
-			for to := range p.seats {
-				if _, seen := came[to]; s == at && !seen && !p.seats[to].declines[int32(q)] {
-					came[to] = step{at, int32(q)}
-					queue = append(queue, to)
-				}
+			if len(unseen) == 0 {
+				break // as soon as one partition may go anywhere: looking on would cost the cube of what there is
 			}
+			if s != at {
+				continue
+			}
+			unseen = slices.DeleteFunc(unseen, func(to int) bool {
+				if p.seats[to].declines[int32(q)] {
+					return false
+				}
+				came[to] = step{at, int32(q)}
+				queue = append(queue, to)
+				return true
+			})
 		}
 	}
 	if p.load[least] > p.load[from]-2 {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -308,6 +309,42 @@ func TestPlacementOfAlikeNames(t *testing.T) {
 					t.Errorf("%s: of %d groups like %s one replica has %d: %v", history, groups, family, counts[len(counts)-1], i.members)
 				}
 			}
+		}
+	}
+}
+
+// TestPlacementOfManyPartitions: a leader that needs longer than a rebalance may take is thrown out, and the next one needs as long.
+func TestPlacementOfManyPartitions(t *testing.T) {
+	const n, replicas = 5_000, 10
+	seats := make([]seat, replicas)
+	for i := range seats {
+		seats[i].declines = map[int32]bool{}
+	}
+	for q := range int32(n) {
+		seats[0].owns = append(seats[0].owns, q)
+	}
+	begun := time.Now()
+	out := place(n, seats)
+	first := time.Since(begun)
+	for i := range seats {
+		seats[i].owns = out[i]
+	}
+	for q := range int32(n) { // one still reads, one can't read every other
+		seats[0].declines[q] = true
+		seats[1].declines[q] = q%2 == 0
+	}
+	seats = append(seats[:2], seats[4:]...)
+	begun = time.Now()
+	again := place(n, seats)
+	t.Logf("%v, then %v", first, time.Since(begun))
+	for s, ps := range out {
+		if len(ps) != n/replicas {
+			t.Errorf("member %d has %d partitions", s, len(ps))
+		}
+	}
+	for s, ps := range again[1:] {
+		if want := n / (len(seats) - 1); len(again[0]) > 0 || len(ps) < want || len(ps) > want+1 {
+			t.Errorf("member %d has %d partitions, and the first %d", s+1, len(ps), len(again[0]))
 		}
 	}
 }
