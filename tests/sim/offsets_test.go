@@ -186,6 +186,10 @@ func refusedCommit(resp *kmsg.OffsetCommitResponse) error {
 
 // offsetsFailed takes the error of a commit or fetch; the next heartbeat tells what is wrong with the member.
 func (c *client) offsetsFailed(what string, err error) {
+	if c.classic {
+		c.refused(what, err)
+		return
+	}
 	var refusal *streams.Error
 	if !errors.As(err, &refusal) {
 		c.retry(err)

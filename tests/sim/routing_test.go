@@ -174,7 +174,11 @@ func (w *world) inquirer() {
 	c := &client{w: w, rng: rng} // for its entries in the history; no member
 	seek := w.newSeeker("inquirer", "inquirer", never)
 	defer seek.close()
-	for w.sleep(w.ctx, time.Duration(rng.Int64N(int64(4*time.Second)))) {
+	every := 4 * time.Second
+	if w.converts {
+		every /= 8 // what is to be met takes milliseconds
+	}
+	for w.sleep(w.ctx, time.Duration(rng.Int64N(int64(every)))) {
 		c.group = groupName(rng.IntN(w.groups))
 		if w.silent[c.group] { // its owner is to write nothing, not even for this
 			continue
@@ -402,7 +406,9 @@ func (s *seeker) list(ctx context.Context) (all []string, err error) {
 			return nil, err
 		}
 		for _, g := range l.Groups {
-			all = append(all, g.Group)
+			if g.GroupType != "classic" { // the cluster's
+				all = append(all, g.Group)
+			}
 		}
 	}
 	return all, nil
