@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -339,6 +340,18 @@ func (h *Host) Known(group string) (bool, error) {
 		err = unread
 	}
 	return known, err
+}
+
+// Fresh says that the partition was read to its end since this replica started, or began to read it anew, and within the last session time-out of the group.
+func (h *Host) Fresh(p int32) bool {
+	fresh := Instant(h.shards[p].tail.fresh.Load())
+	return !h.Unread(p) && h.cfg.Membership.Lease().Now().Sub(fresh) < h.cfg.Membership.LeaseDuration()
+}
+
+// Unread says that there are certainly records in the partition that this replica has not read, or may be from long ago: it was not read to its end
+// since this replica started, or began to read it anew; it can't be read; the leader named a later end with the last batch.
+func (h *Host) Unread(p int32) bool {
+	return !h.cfg.Store.AtEnd(p) || h.shards[p].tail.behind.Load() || errors.Is(h.cfg.Store.Err(p), eventlog.ErrRefused)
 }
 
 // Barrier returns when the projection of partition p has applied everything that was in the log when Barrier was called.

@@ -43,6 +43,8 @@ func (s *Shard) blind() bool {
 type tail struct {
 	// fresh is an Instant: everything that was in the log then, and could be read, is applied.
 	fresh atomic.Int64
+	// behind says that there was more in the log than what the last batch brought.
+	behind atomic.Bool
 
 	// of the reading goroutine alone
 	asked Instant // what is read next was asked for after this
@@ -57,6 +59,7 @@ type tail struct {
 func (t *tail) read(now Instant, next, end int64) {
 	asked := t.asked
 	t.asked = now
+	t.behind.Store(next < end)
 	if asked == Never || end < next { // a leader that is new to its office does not know its end yet
 		return
 	}

@@ -32,6 +32,13 @@ const (
 	Undecided                // can't be known now (projection loading, log unreachable), or this replica's claim of its shard is still loading: answer COORDINATOR_LOAD_IN_PROGRESS
 )
 
+// Found is what other replicas say of a group.
+type Found struct {
+	Cluster bool // it is none of ours
+	Node    Node // else, where OK is set, the replica that owns it
+	OK      bool // false: not known now, the client has to ask again
+}
+
 // Service is what the gateway needs. Responses are complete messages in the request's version; a Service never
 // returns nil and never panics the caller. Requests that may be about foreign groups are asked about with Judge first.
 type Service interface {
@@ -55,6 +62,9 @@ type Service interface {
 	// Coordinator names the owner's node of a group of ours; ok is false while nobody owns the shard
 	// (COORDINATOR_NOT_AVAILABLE). known is false where the group isn't known as a streams group here.
 	Coordinator(ctx context.Context, group string) (n Node, known, ok bool)
+	// AskOthers tells of those among groups that Coordinator does not know which this replica can't call the cluster's either, because it has not read
+	// the log: whose they are by what other replicas say. Groups that the result lacks are the cluster's, as far as this replica has read.
+	AskOthers(ctx context.Context, who Caller, groups []string) map[string]Found
 
 	Heartbeat(ctx context.Context, c Caller, r *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse
 	Describe(ctx context.Context, c Caller, r *kmsg.StreamsGroupDescribeRequest) *kmsg.StreamsGroupDescribeResponse

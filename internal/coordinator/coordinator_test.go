@@ -29,6 +29,8 @@ type fakeShards struct {
 	known     map[string]bool
 	reached   map[string]bool // become known at the barrier
 	failing   error           // of Known
+	stale     bool            // no shard was read to its end lately
+	unread    bool            // nor ever
 	barrier   func() error
 	calls     []string
 	err       map[string]error // by group
@@ -79,6 +81,8 @@ func (s *fakeShards) Known(group string) (bool, error) {
 	defer s.mu.Unlock()
 	return s.known[group], s.failing
 }
+func (s *fakeShards) Fresh(int32) bool  { return !s.stale && !s.unread }
+func (s *fakeShards) Unread(int32) bool { return s.unread }
 func (s *fakeShards) Barrier(ctx context.Context, p int32) error {
 	s.call("barrier %d", p)
 	if s.barrier != nil {
@@ -364,6 +368,7 @@ func TestOwnersAreThoseOfUnreleasedShards(t *testing.T) {
 }
 
 func (s *fakeShards) Members(context.Context) ([]shard.GroupMember, error) {
+	s.call("members")
 	return s.inGroup, s.err["members"]
 }
 func (s *fakeShards) Forgotten(o eventlog.Owner) bool {

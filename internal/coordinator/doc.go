@@ -5,6 +5,7 @@
 //	contract.go                       what the gateway calls
 //	coordinator.go errors.go          the Service, what it is made of; errors to Kafka's codes
 //	judge.go nodes.go                 whose a group is, who owns it, which replicas there are
+//	others.go                         the same by what other replicas say, where this one has not read the log
 //	heartbeat.go foreign.go           StreamsGroupHeartbeat: the gate before the shard; groups of the cluster's own
 //	foreign_upstream.go               asking the cluster whether it has groups of some ids, many at once
 //	groups.go offsets.go              describe, delete, list; commit, fetch, delete of offsets

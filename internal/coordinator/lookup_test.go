@@ -46,6 +46,8 @@ func (l *lagging) Owner(int32) (eventlog.Owner, bool) {
 	return owner(id, address(id), time.UnixMilli(int64(l.read))), id != l.node.ID || l.Owns(1)
 }
 
+func (l *lagging) Fresh(int32) bool           { return l.read == len(l.shard.claims) }
+func (l *lagging) Unread(int32) bool          { return false }
 func (l *lagging) Known(string) (bool, error) { return true, nil }
 func (l *lagging) Partitions() int32          { return 2 }
 

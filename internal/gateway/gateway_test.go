@@ -55,6 +55,7 @@ type service struct {
 	idle         map[int32]bool // nodes that own no shard
 	unregistered []int32
 	behind       bool // the log can't be read to its end
+	others       map[string]coordinator.Found
 	// describes says that topology descriptions are kept; pushes are those that came.
 	describes bool
 	pushes    []*kmsg.StreamsGroupTopologyDescriptionUpdateRequest
@@ -130,6 +131,19 @@ func (s *service) Coordinator(_ context.Context, group string) (coordinator.Node
 		return coordinator.Node{}, true, false
 	}
 	return coordinator.Node{}, false, false
+}
+
+func (s *service) AskOthers(_ context.Context, c coordinator.Caller, groups []string) map[string]coordinator.Found {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.callers = append(s.callers, c)
+	out := map[string]coordinator.Found{}
+	for _, group := range groups {
+		if f, ok := s.others[group]; ok {
+			out[group] = f
+		}
+	}
+	return out
 }
 
 func (s *service) Heartbeat(ctx context.Context, c coordinator.Caller, r *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse {

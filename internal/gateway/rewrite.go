@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/internal/coordinator"
 )
 
 // produceEndpointsVersion is the first Produce version that can carry NodeEndpoints. Kafka sends them from 10 on
@@ -212,13 +214,7 @@ func planFindCoordinator(c *conn, rq *request) (plan, error) {
 	}
 	c.g.service.CatchUp(c.ctx, keys)
 	answers := map[string]kmsg.FindCoordinatorResponseCoordinator{}
-	var foreign []string
-	for _, group := range keys {
-		n, known, ok := c.g.service.Coordinator(c.ctx, group)
-		if !known {
-			foreign = append(foreign, group)
-			continue
-		}
+	answer := func(group string, n coordinator.Node, ok bool) {
 		a := kmsg.NewFindCoordinatorResponseCoordinator()
 		a.Key = group
 		if n.ID == c.g.self.id {
@@ -228,6 +224,24 @@ func planFindCoordinator(c *conn, rq *request) (plan, error) {
 			noCoordinator(&a)
 		}
 		answers[group] = a
+	}
+	var unknown, foreign []string
+	for _, group := range keys {
+		if n, known, ok := c.g.service.Coordinator(c.ctx, group); known {
+			answer(group, n, ok)
+		} else {
+			unknown = append(unknown, group)
+		}
+	}
+	if len(unknown) > 0 {
+		others := c.g.service.AskOthers(c.ctx, rq.caller(c), unknown)
+		for _, group := range unknown {
+			if f, asked := others[group]; asked && !f.Cluster {
+				answer(group, f.Node, f.OK)
+			} else {
+				foreign = append(foreign, group)
+			}
+		}
 	}
 	if len(answers) == 0 {
 		return plan{forward: true, rewrite: rewriteFindCoordinator}, nil

@@ -62,7 +62,7 @@ func (m memoryPeers) Request(ctx context.Context, to coordinator.Node, req kmsg.
 		return nil, err
 	}
 	defer conn.Close()
-	const newest = 1 // of both requests that are sent on
+	const newest = 1 // of all requests that replicas send each other
 	req.SetVersion(newest)
 	return wire.NewClient(conn, fmt.Sprintf("streamkeeper-replica/%d", m.r.node)).Exchange(ctx, req)
 }

@@ -81,7 +81,7 @@ func (w *world) view(group string) view {
 	v.readable = !v.calm.IsZero()
 	for _, r := range w.replicas {
 		if p := r.running(); p != nil && v.readable {
-			// Who reads a partition again does not know its groups, and leads their clients to the cluster's coordinator, where they are told to wait.
+			// Who reads a partition again does not know its groups, and tells their clients to ask again where no other replica can be asked.
 			_, err := p.store.HasGroup(w.partition(group), group)
 			v.readable = err == nil
 		}
@@ -107,6 +107,20 @@ func (w *world) setPeace(peace bool) {
 	defer w.mu.Unlock()
 	if w.peace = (time.Time{}); peace {
 		w.peace = time.Now()
+	}
+}
+
+// unread says that a replica has not read the group's partition to its end since it was started, or began to read it anew.
+func (w *world) unread(node int32, group string) bool {
+	p := w.replicas[node-1].running()
+	return p != nil && !p.store.AtEnd(w.partition(group))
+}
+
+// ledAway judges what a lookup that began at v led to by the word of a replica, which had not read the log then if unread is set: at no time, whatever goes wrong, does
+// such a replica lead a client to the cluster while the log has the group.
+func (w *world) ledAway(v view, unread bool, group string, asked int32, n node) {
+	if now := w.view(group); unread && w.unread(asked, group) && v.exists && now.exists && v.removals == now.removals && isBroker(n.id) {
+		w.violate("%s: replica %d, which has not read the log, led to %v, and the log had the group all the time", group, asked, n)
 	}
 }
 
@@ -290,7 +304,7 @@ func (w *world) probe(ctx context.Context) {
 func (s *seeker) probe(ctx context.Context, at string, key int32, group string) {
 	w, asked := s.w, replicaAt(at)
 	before := w.view(group)
-	mayHint := w.mayHint(asked, group)
+	mayHint, unread := w.mayHint(asked, group), w.unread(asked, group)
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.Version, req.CoordinatorKeys = 6, []string{group}
 	resp, _, err := s.ask(ctx, key, at, req)
@@ -298,6 +312,9 @@ func (s *seeker) probe(ctx context.Context, at string, key int32, group string) 
 		return
 	}
 	n, err := found(resp)
+	if err == nil {
+		w.ledAway(before, unread, group, asked, n)
+	}
 	after := w.view(group)
 	switch {
 	case w.settled(before, group) && err == nil && n.id == asked && before.at.Sub(before.owner.since) < handOver:

@@ -33,6 +33,7 @@ const (
 	oblivious  = "a shard that goes on although its log was cut off, under a broker that lets it"
 	slack      = "a clock of leases that runs at a twentieth of the brokers' speed"
 	hurried    = "lookups that do not read up to the log's end"
+	sure       = "a replica that calls the cluster's whatever it has not read"
 	clinging   = "a hint that never ends"
 	forgetful  = "a replica that leaves out another one where it is asked for all"
 	careless   = "a conversion that leaves an offset out"
@@ -91,7 +92,7 @@ func (deafStore) Restarts(int32) uint64 { return 0 }
 // saboteur is the coordinator of a process as its gateway sees it.
 func (w *world) saboteur(_ *replica, p *process) coordinator.Service {
 	switch w.options.sabotage {
-	case hurried, clinging, forgetful, rash:
+	case hurried, sure, clinging, forgetful, rash:
 		return &brokenService{Service: p.service, p: p, how: w.options.sabotage, hinted: map[string]bool{}, known: map[string]time.Time{}}
 	}
 	return p.service
@@ -113,6 +114,14 @@ func (b *brokenService) CatchUp(ctx context.Context, groups []string) {
 	if b.how != hurried {
 		b.Service.CatchUp(ctx, groups)
 	}
+}
+
+// AskOthers implements coordinator.Service.
+func (b *brokenService) AskOthers(ctx context.Context, who coordinator.Caller, groups []string) map[string]coordinator.Found {
+	if b.how == sure {
+		return nil
+	}
+	return b.Service.AskOthers(ctx, who, groups)
 }
 
 // Heartbeat implements coordinator.Service.
@@ -209,6 +218,7 @@ func TestSabotageIsFound(t *testing.T) {
 		{oblivious, cutOff, []string{"which the log has not", "the log has it not", "went back", "acknowledged before", "the log said before", "when it was asked"}, false, false},
 		{slack, "replica cut off everything but clients", []string{"a replaced owner answered"}, false, false},
 		{hurried, "", []string{"was led to replica", "led to"}, false, false},
+		{sure, "", []string{"which has not read the log, led to"}, false, false},
 		{clinging, "", []string{"and the log has no such group"}, false, false},
 		{forgetful, "", []string{"listed are", "is not among the nodes that it names"}, false, false},
 		{rash, "", []string{"was refused with", "when it was asked", "acknowledged before"}, false, false},
