@@ -71,10 +71,16 @@ func startFlush(t *testing.T, s *Store) {
 }
 
 func TestAFullDiskIsWaitedOut(t *testing.T) {
+	for name, err := range map[string]error{"no space": syscall.ENOSPC, "a quota": syscall.EDQUOT} {
+		t.Run(name, func(t *testing.T) { aFullDiskIsWaitedOut(t, err) })
+	}
+}
+
+func aFullDiskIsWaitedOut(t *testing.T, full error) {
 	d := newSickDisk()
 	s := openSick(t, d)
 	must(t, s.Batch(1, groupsBatch(0, "a", "b")))
-	d.writes("", syscall.ENOSPC)
+	d.writes("", full)
 	startFlush(t, s)
 	until(t, "the disk is full", func() bool { return s.Err(1) != nil })
 	if err := s.Err(1); !errors.Is(err, ErrStorage) || !strings.Contains(err.Error(), "no space") || !strings.Contains(err.Error(), "projection") {
