@@ -181,6 +181,15 @@ func TestForgottenReplicasAreNoConfigurationOfClients(t *testing.T) {
 		if configs, _ := r.GroupConfig(group); err != nil || len(configs) != 1 || !r.Forgotten(gone) {
 			t.Errorf("after all was replaced: %v, %v", configs, err)
 		}
+		// A restored log is another one, in which the order of claims begins anew.
+		r.Host.forgotten.mu.Lock()
+		f := r.Host.forgotten.nodes[7]
+		f.TopicID = "of another log"
+		r.Host.forgotten.nodes[7] = f
+		r.Host.forgotten.mu.Unlock()
+		if r.Forgotten(gone) {
+			t.Error("what was said in another log counts")
+		}
 		for _, e := range r.Groups().Describe(map[string]string{forgottenName(7): "{}"}, nil) {
 			if strings.HasPrefix(e.Name, "streamkeeper.") {
 				t.Errorf("described: %+v", e)
