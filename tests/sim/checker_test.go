@@ -287,8 +287,10 @@ func (c *checker) remove(g *checkedGroup, k eventlog.Key, was eventlog.Conversio
 		}
 		c.note("%s: group removed", where())
 		g.removals++
-		g.exists, g.epoch, g.since = false, firstEpoch, time.Now()
-		c.gone(k.Group, g, was)
+		existed := g.exists
+		if g.exists, g.epoch, g.since = false, firstEpoch, time.Now(); existed { // else a void record was repaired
+			c.gone(k.Group, g, was)
+		}
 	case eventlog.TypeTargetAssignment:
 		g.assignment = firstEpoch
 	case eventlog.TypeMember:
