@@ -212,6 +212,15 @@ func TestBrokenHistoriesAreSeen(t *testing.T) {
 			b.put(eventlog.Record{Key: eventlog.Key{Type: eventlog.TypeOffsetCommit, Topic: source}})
 			b.fetched(brokenGroup, "m1", source, 0, topic7, -1, -1, had)
 		}},
+		{"less is fetched of what is removed, and committed again, meanwhile", "", func(b *broken) {
+			b.put(offsetOf(0, 7, 6))
+			b.ackedOffset(brokenGroup, source, 0, topic7, 6, 0)
+			had, floor := b.arrival(brokenGroup, source, 0, topic7), b.floor(brokenGroup, source, 0, topic7)
+			b.put(eventlog.Record{Key: eventlog.Key{Type: eventlog.TypeOffsetCommit, Topic: source}})
+			b.put(offsetOf(0, 7, 1))
+			b.ackedOffset(brokenGroup, source, 0, topic7, 1, 0)
+			b.fetched(brokenGroup, "m1", source, 0, topic7, floor, 1, had)
+		}},
 		{"an offset that nobody committed is fetched", "m1 fetched 7 for in-0, which the log has not", func(b *broken) {
 			b.put(offsetOf(0, 7, 6))
 			b.fetched(brokenGroup, "m1", source, 0, topic7, -1, 7, arrival{offset: -1})

@@ -33,8 +33,8 @@ func (c *client) fetch() {
 			topics[x.sub] = &kmsg.OffsetFetchRequestGroupTopic{Topic: t.Name, TopicID: t.ID}
 		}
 		topics[x.sub].Partitions = append(topics[x.sub].Partitions, x.partition)
+		arrivals[x] = c.w.checker.arrival(c.group, t.Name, x.partition, t.ID) // before the floor, which may fall with a removal that comes in between
 		floors[x] = c.w.checker.floor(c.group, t.Name, x.partition, t.ID)
-		arrivals[x] = c.w.checker.arrival(c.group, t.Name, x.partition, t.ID)
 	}
 	if len(topics) == 0 {
 		return

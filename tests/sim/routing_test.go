@@ -216,7 +216,8 @@ func (w *world) inquire(c *client, seek *seeker, at string, key int32, t streams
 	asked.TopicID, asked.Partitions = t.ID, []int32{p}
 	g.Group, g.MemberEpoch, g.Topics = c.group, -1, append(g.Topics, asked)
 	req.Groups = append(req.Groups, g)
-	floor, had := w.checker.floor(c.group, t.Name, p, t.ID), w.checker.arrival(c.group, t.Name, p, t.ID)
+	had := w.checker.arrival(c.group, t.Name, p, t.ID)
+	floor := w.checker.floor(c.group, t.Name, p, t.ID)
 	op := c.register(history.Fetch, t.Name, p, t.ID)
 	op.Client = "inquirer"
 	begun := w.recorder.Begin(op)
