@@ -27,7 +27,8 @@ func (byNameCommit) MaxVersion() int16 { return 9 }
 var ErrNotMember = errors.New("not a member of the group now")
 
 // Commit commits offsets of tasks that the member has, with its id and epoch, and waits until they are durable. It repeats what a
-// coordinator that moves, loads or is away, or a newer epoch, made fail (CommitRequestManager's table), until ctx ends, or a minute if it has no deadline.
+// coordinator that moves, loads or is away, or a newer epoch, made fail (CommitRequestManager's table), until ctx ends, or a minute if it has no deadline,
+// with pauses of 100 ms to 1 s. A node that takes a request and never answers is given up when the client gives it up (kgo.RequestTimeoutOverhead, 10 s by default).
 // An error of one partition does not hold the others up; it is joined to the result with the partition's name. After UNKNOWN_MEMBER_ID the tasks
 // are lost, and Lose is or will be called. It may be called from any goroutine, also from Revoke.
 func (m *Member) Commit(ctx context.Context, offsets map[TopicPartition]Offset) error {
