@@ -10,7 +10,7 @@ JVM_PACKAGES = $(shell $(GO) list -f '{{range .TestImports}}{{if eq . "streamkee
 HEAVY_PACKAGES = $(addprefix streamkeeper/tests/,bench chaos e2e fence)
 FAST_PACKAGES = $(filter-out $(JVM_PACKAGES),$(ALL_PACKAGES))
 
-UNIT_TIMEOUT = 5m
+UNIT_TIMEOUT = 10m
 JVM_TIMEOUT = 18m
 
 FUZZ_TIME ?= 20s
@@ -52,7 +52,7 @@ long: java fetch ## the stories of real applications at full length: 100 subtopo
 
 .PHONY: race
 race: ## all tests that need no JVM, with the race detector and the self-checks of the invariants tag
-	$(GO) test -short -race -tags invariants -timeout 15m ./...
+	$(GO) test -short -race -tags invariants -timeout 30m ./...
 
 .PHONY: sim
 sim: ## SEEDS new random histories of replicas, clients and faults (3000); a failing seed is shrunk and printed
