@@ -90,6 +90,10 @@ bench: java fetch ## speed and memory beside Kafka's own coordinator; writes .ca
 growth: java fetch ## 10,000 to 1,000,000 idle groups, beside Kafka's; writes .cache/growth.md (about 20 minutes, 12 GiB of disk, 8 of memory)
 	$(GO) test -count=1 -v -timeout 60m -run '^TestGrowth$$' ./tests/bench -args -full $(BENCH)
 
+.PHONY: tools
+tools: java fetch ## time and memory of Kafka's command line tools before 100,000 idle groups (about 3 minutes; TOOLS='-tools-groups 1000000')
+	$(GO) test -count=1 -v -timeout 60m -run '^TestTools$$' ./tests/bench -args -full $(TOOLS)
+
 .PHONY: takeover
 takeover: java fetch ## takeover of shards with 10,000 and 100,000 groups beside Kafka's; writes .cache/takeover.md (about 6 minutes)
 	$(GO) test -count=1 -v -timeout 30m -run '^TestTakeover$$' ./tests/bench -args -full $(TAKEOVER)
