@@ -57,8 +57,9 @@ type Service interface {
 	// (design D9); the answer "Ours" is from memory.
 	Judge(ctx context.Context, group string) Verdict
 	// CatchUp reads the log up to its end, for a bounded time, where a lookup of the groups may need it: the owner of a shard may have
-	// changed since this replica last read it. Called before Coordinator where a client is told.
-	CatchUp(ctx context.Context, groups []string)
+	// changed since this replica last read it. Called before Coordinator where a client is told. The error, shard.ErrBlind, says that this replica
+	// will not hear of it: whoever looks the groups up is to ask another one.
+	CatchUp(ctx context.Context, groups []string) error
 	// Coordinator names the owner's node of a group of ours; ok is false while nobody owns the shard
 	// (COORDINATOR_NOT_AVAILABLE). known is false where the group isn't known as a streams group here.
 	Coordinator(ctx context.Context, group string) (n Node, known, ok bool)

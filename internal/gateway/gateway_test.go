@@ -46,6 +46,7 @@ type service struct {
 	verdicts map[string]coordinator.Verdict // default Foreign
 	judged   []string
 	caughtUp []string // groups before whose lookup the log was read
+	blind    error    // of CatchUp
 	callers  []coordinator.Caller
 	commits  map[string]int64 // "group/topic/partition" → offset
 	deleted  []string
@@ -84,10 +85,11 @@ func (s *service) Owners(context.Context) (map[int32]bool, bool) {
 	}
 	return owners, !s.behind
 }
-func (s *service) CatchUp(_ context.Context, groups []string) {
+func (s *service) CatchUp(_ context.Context, groups []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.caughtUp = append(s.caughtUp, groups...)
+	return s.blind
 }
 func (s *service) UnregisterBroker(_ context.Context, _ coordinator.Caller, node int32) *kmsg.UnregisterBrokerResponse {
 	s.mu.Lock()

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -212,7 +213,10 @@ func planFindCoordinator(c *conn, rq *request) (plan, error) {
 	if rq.Version < 4 {
 		keys = []string{req.CoordinatorKey}
 	}
-	c.g.service.CatchUp(c.ctx, keys)
+	if err := c.g.service.CatchUp(c.ctx, keys); err != nil {
+		// A client goes on asking whom it is connected with; without a connection it asks another node.
+		return plan{}, fmt.Errorf("%w: %w", errMoved, err)
+	}
 	answers := map[string]kmsg.FindCoordinatorResponseCoordinator{}
 	answer := func(group string, n coordinator.Node, ok bool) {
 		a := kmsg.NewFindCoordinatorResponseCoordinator()

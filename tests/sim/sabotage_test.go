@@ -110,10 +110,11 @@ type brokenService struct {
 }
 
 // CatchUp implements coordinator.Service.
-func (b *brokenService) CatchUp(ctx context.Context, groups []string) {
-	if b.how != hurried {
-		b.Service.CatchUp(ctx, groups)
+func (b *brokenService) CatchUp(ctx context.Context, groups []string) error {
+	if b.how == hurried {
+		return nil
 	}
+	return b.Service.CatchUp(ctx, groups)
 }
 
 // AskOthers implements coordinator.Service.
