@@ -3,6 +3,7 @@ package eventlog
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // fakeFaults are the faults in force for one partition.
@@ -201,6 +202,9 @@ func (f *Fake) Deny(p int32, why error) {
 		f.notify()
 	})
 }
+
+// Unreached implements Log: a Fake has no brokers.
+func (f *Fake) Unreached(int32) (time.Duration, error) { return 0, nil }
 
 // Denied implements Log.
 func (f *Fake) Denied(p int32) (err error) {

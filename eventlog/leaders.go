@@ -45,6 +45,7 @@ type leaders struct {
 	err     error         // the topic is not the one that was opened
 	missing time.Time     // since when answers do not know the topic; zero: the last one did
 	denied  error         // the last answer refused to tell of the topic
+	heard   time.Time     // when an answer told of the topic last
 }
 
 func newLeaders(client *kgo.Client, log *slog.Logger, id Identity) *leaders {
@@ -59,6 +60,13 @@ func (l *leaders) get(p int32) leadership {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.parts[p]
+}
+
+// told is the leader of p, and when the cluster said so last.
+func (l *leaders) told(p int32) (leadership, time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.parts[p], l.heard
 }
 
 // replicas are the brokers that have p, its leader among them. They must not be changed.
@@ -159,6 +167,7 @@ func (l *leaders) load(ctx context.Context) error {
 		return l.err
 	}
 	l.take(topic)
+	l.heard = time.Now()
 	return nil
 }
 

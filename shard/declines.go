@@ -26,6 +26,9 @@ const (
 	// declinePatience is how long a store may be out of order before its shards are declined: longer than a disk hesitates, and well below what clients wait for
 	// one answer (30 s), as some come only when the projection goes on (read barriers, D3).
 	declinePatience = 8 * time.Second
+	// unreachedPatience is how long a broker may be silent here, and lead all the same: longer than a cluster takes to give up one that is silent everywhere (9 s,
+	// broker.session.timeout.ms), so that nothing moves because of that.
+	unreachedPatience = 15 * time.Second
 	// declineHoldMin and declineHoldMax bound how long a reason that may pass is believed; it doubles each time the reason comes back. Each attempt
 	// moves shards to this replica and, where it fails, away again.
 	declineHoldMin = time.Minute
@@ -44,11 +47,12 @@ const (
 	DeclinedStorage = "storage" // the data directory takes nothing
 	DeclinedClock   = "clock"   // all leaders refuse this machine's time
 	DeclinedRights  = "rights"  // the cluster refuses this replica's identity to read it, to write it, or to claim it
+	DeclinedBroker  = "broker"  // the broker that leads it does not answer this replica, and is its leader all the same
 	DeclinedReading = "reading" // it is still read, or read again: whoever has read it to its end serves meanwhile
 )
 
 // DeclineReasons are all of them.
-var DeclineReasons = []string{DeclinedRecord, DeclinedStorage, DeclinedClock, DeclinedRights, DeclinedReading}
+var DeclineReasons = []string{DeclinedRecord, DeclinedStorage, DeclinedClock, DeclinedRights, DeclinedBroker, DeclinedReading}
 
 // Decline says why this replica does not serve a partition.
 type Decline struct {
@@ -279,6 +283,9 @@ func (h *Host) lookAtStore(now time.Time) {
 		if err := h.cfg.Log.Denied(p); err != nil {
 			h.declines.add(p, DeclinedRights, err)
 		}
+		if err := h.unreached(p, unreachedPatience); err != nil {
+			h.declines.add(p, DeclinedBroker, err)
+		}
 		err := h.cfg.Store.Err(p)
 		if errors.Is(err, eventlog.ErrRefused) {
 			h.declines.add(p, DeclinedRecord, err)
@@ -306,10 +313,19 @@ func (d *declines) illFor(p int32, now time.Time, ill bool) time.Duration {
 	return now.Sub(d.ill[p])
 }
 
+// unreached is why p can't be reached, where the broker that leads it has not answered this replica for so long.
+func (h *Host) unreached(p int32, patience time.Duration) error {
+	silent, err := h.cfg.Log.Unreached(p)
+	if silent < patience {
+		return nil
+	}
+	return err
+}
+
 // lasts says that a reason can be seen to be there still.
 func (h *Host) lasts(d *Decline) bool {
 	err := h.cfg.Store.Err(d.Partition)
-	return errors.Is(err, eventlog.ErrRefused) || errors.Is(err, projection.ErrStorage) || h.cfg.Log.Denied(d.Partition) != nil
+	return errors.Is(err, eventlog.ErrRefused) || errors.Is(err, projection.ErrStorage) || h.cfg.Log.Denied(d.Partition) != nil || h.unreached(d.Partition, 0) != nil
 }
 
 // tellDeclines tells the group what changed. It makes a rebalance only where that moves something: a shard that is assigned here and declined, and the group

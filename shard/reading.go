@@ -16,8 +16,9 @@ const (
 	// have given up shards for it, and short enough that these, who serve on until the end of their lease, have them back by then.
 	readingPatience = 2 * time.Second
 	// readingQuiet is how long no partition comes to its end before those that have come there are asked for, while others are still read: each asking
-	// makes a rebalance.
-	readingQuiet = time.Second
+	// makes a rebalance. Over a log that takes minutes partitions come to their ends one by one, seconds apart: there it is a quarter of the time that it has taken.
+	readingQuiet     = time.Second
+	readingQuietPart = 4
 )
 
 var errReading = errors.New("the log is still read here")
@@ -25,6 +26,7 @@ var errReading = errors.New("the log is still read here")
 // reading is which partitions can't be claimed yet because the log is still read.
 type reading struct {
 	since map[int32]time.Time
+	begun time.Time // when the first of them began
 	ended time.Time // when one came to its end last
 }
 
@@ -54,6 +56,9 @@ func (d *declines) readFor(p int32, now time.Time, unread bool) time.Duration {
 		if r.since == nil {
 			r.since = map[int32]time.Time{}
 		}
+		if len(r.since) == 0 {
+			r.begun = now
+		}
 		r.since[p], since = now, now
 	case !unread && was:
 		delete(r.since, p)
@@ -67,6 +72,7 @@ func (d *declines) readFor(p int32, now time.Time, unread bool) time.Duration {
 
 // reads says that what is declined as still read has to wait: it is read, or others are about to be done as well.
 func (d *declines) reads(p int32, now time.Time) bool {
-	_, unread := d.reading.since[p]
-	return unread || len(d.reading.since) > 0 && now.Sub(d.reading.ended) < readingQuiet
+	r := &d.reading
+	_, unread := r.since[p]
+	return unread || len(r.since) > 0 && now.Sub(r.ended) < max(readingQuiet, now.Sub(r.begun)/readingQuietPart)
 }

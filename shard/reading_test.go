@@ -40,6 +40,7 @@ type fleet struct {
 	wg    sync.WaitGroup
 	hosts []*Host
 	store []*slowStore
+	cut   func(id int32, log eventlog.Log) eventlog.Log // the log as a host sees it, if set
 }
 
 // inFleet runs test in a bubble with a log of n partitions.
@@ -59,8 +60,12 @@ func (f *fleet) start(unread time.Duration) *Host {
 	id, n := int32(len(f.hosts)), f.log.Identity().Partitions
 	store := &slowStore{modelStore: newModelStore(n)}
 	store.slow(unread)
+	log := eventlog.Log(f.log)
+	if f.cut != nil {
+		log = f.cut(id, log)
+	}
 	h := New(Config{
-		Log: f.log, Store: store, Membership: f.group.Member(id, func() time.Duration { return time.Duration(id+1) * 10 * time.Millisecond }),
+		Log: log, Store: store, Membership: f.group.Member(id, func() time.Duration { return time.Duration(id+1) * 10 * time.Millisecond }),
 		Self:   eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: id, Instance: string(rune('a' + id))},
 		Topics: func() streams.Topics { return oneTopic{} }, Groups: groupconfig.Fixed(streams.DefaultConfig()),
 		Offsets: offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: retention},

@@ -32,7 +32,7 @@ const blindAfter = 2 * time.Second
 
 // blind says that the partition is not read any more, for this replica's own reasons.
 func (s *Shard) blind() bool {
-	if s.host.cfg.Log.Denied(s.partition) != nil {
+	if s.host.cfg.Log.Denied(s.partition) != nil || s.host.unreached(s.partition, unreachedPatience) != nil {
 		return true
 	}
 	now := s.host.cfg.Membership.Lease().Now()
