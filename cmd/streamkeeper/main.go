@@ -27,10 +27,11 @@ import (
 	"streamkeeper/internal/config"
 )
 
-// cli is the command line. Every flag can also be given in the file of --config, or in the environment.
+// cli is the command line. Every flag can also be given in the file of --config, or in the environment; but not --version, because STREAMKEEPER_VERSION is what
+// images and deployments call the version that they mean, and a replica would print its own and end, with exit code 0.
 type cli struct {
 	Config      kong.ConfigFlag  `name:"config" placeholder:"FILE" help:"YAML file with the names of flags as keys."`
-	VersionFlag kong.VersionFlag `name:"version" help:"Print the version."`
+	VersionFlag kong.VersionFlag `name:"version" env:"-" help:"Print the version."`
 
 	Serve    serveCmd    `cmd:"" help:"One replica in front of a cluster."`
 	Dev      devCmd      `cmd:"" help:"The same with an embedded log on local disk: nothing else to install."`

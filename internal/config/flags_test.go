@@ -11,8 +11,9 @@ import (
 )
 
 type testCLI struct {
-	Config kong.ConfigFlag `name:"config"`
-	Serve  struct {
+	Config  kong.ConfigFlag  `name:"config"`
+	Version kong.VersionFlag `name:"version"`
+	Serve   struct {
 		Upstream
 		Replica
 		Logging
@@ -94,6 +95,7 @@ func TestFileRefusals(t *testing.T) {
 		{"set:\n  a: [1]\n  b: {c: d}\n", "streamkeeper.yaml:2: set: b: want a plain value"},
 		{"bootstrap-servers: [[a]]\n", "bootstrap-servers: want a list of plain values"},
 		{"config: other.yaml\n", `there is no setting "config"`},
+		{"version: true\n", `there is no setting "version"`},
 		{"a: b: c\n", "yaml"},
 		{strings.Repeat("# much too much\n", 100_000), "is larger than"},
 		{"bootstrap-servers: a:1\nnode-id: many\n", "node-id"},
