@@ -25,7 +25,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: ## streamkeeper with an embedded log: nothing else to install (RUN_ARGS='--listen :9292')
+run: ## streamkeeper with an embedded log: nothing else to install (RUN_ARGS='--listen 127.0.0.1:19292')
 	$(GO) run ./cmd/streamkeeper dev $(RUN_ARGS)
 
 .PHONY: build
