@@ -96,6 +96,8 @@ func TestApplicationLogsAreJudged(t *testing.T) {
 		{line: "[2026-11-30 14:01:59,073] ERROR [Consumer clientId=a-StreamThread-1-consumer, groupId=app-1] OffsetCommit failed for member kw5g with stale member epoch error. Last epoch sent: undefined (org.apache.kafka.clients.consumer.internals.CommitRequestManager)"},
 		{line: "[2026-11-30 14:01:59,073] ERROR [Consumer clientId=a-StreamThread-1-consumer, groupId=app-1] OffsetCommit failed for member kw5g with stale member epoch error. Last epoch sent: 7 (org.apache.kafka.clients.consumer.internals.CommitRequestManager)", wrong: true},
 		{line: died, wrong: true},
+		{line: "[2026-11-30 15:08:01,178] ERROR [Consumer clientId=b-StreamThread-1-consumer, groupId=app-1] StreamsGroupHeartbeatRequest failed due to INVALID_REQUEST: Topology can only be provided when (re-)joining. (org.apache.kafka.clients.consumer.internals.StreamsGroupHeartbeatRequestManager)", wrong: true},
+		{line: "[2026-11-30 15:08:01,178] ERROR [Consumer clientId=b-StreamThread-1-consumer, groupId=app-1] Member fYhA with epoch -1 transitioned to fatal state (org.apache.kafka.clients.consumer.internals.StreamsMembershipManager)", expired: true},
 		{line: died, expired: true},
 		{line: "133466 app-1/b UNCAUGHT java.lang.NullPointerException", expired: true, wrong: true},
 	} {

@@ -186,6 +186,9 @@ var afterExpiry = []string{
 	"Reconciliation failed for tasks LocalAssignment",
 	"Failed to close consumer due to the following error",
 	"Cannot set a new position without a valid current position",
+	"StreamsGroupHeartbeatRequest failed due to INVALID_REQUEST: Topology can only be provided when (re-)joining.",
+	"with epoch -1 transitioned to fatal state",
+	"onAllTasksLost callback invocation failed while releasing assignment after member failed with fatal error",
 }
 
 // fenced is what a client logs whose commit was refused for its epoch while it has none, because a heartbeat was answered FENCED_MEMBER_EPOCH: that happens, before
