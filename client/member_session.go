@@ -83,8 +83,7 @@ type session struct {
 	statuses        []Status
 	missingSince    time.Time
 
-	push    pushing
-	trouble trouble
+	push pushing
 
 	work, handlerCtx      context.Context
 	stopWork, stopHandler context.CancelFunc
@@ -267,7 +266,7 @@ func (s *session) onFound(f lookedUp, now time.Time) {
 	}
 	s.findFailures++
 	s.findAt = now.Add(retryDelay(s.findFailures))
-	s.troubled(now, "the coordinator is not found", f.err)
+	s.m.log.Info("the coordinator is not found yet", "err", f.err)
 }
 
 // hopeless says that trying again does not help: a refusal that has nothing to do with where the coordinator is, refused

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,7 +31,7 @@ func (c *restoreCmd) sources(s *stdio) (log, descriptions *restorable, err error
 	dir := projection.Config{Dir: filepath.Join(c.DataDir, "projection")}
 	held, err := projection.Look(dir)
 	if err != nil {
-		return nil, nil, ofDataDir(err)
+		return nil, nil, fmt.Errorf("--data-dir: %w", err)
 	}
 	if held.Empty() {
 		return nil, nil, fmt.Errorf("--data-dir: %s holds no groups", dir.Dir)
@@ -45,21 +44,13 @@ func (c *restoreCmd) sources(s *stdio) (log, descriptions *restorable, err error
 		each: func(f func(int32, []byte, []byte) error) error { return eachRaw(dir, f) }}
 	beside := projection.Config{Dir: filepath.Join(c.DataDir, "descriptions"), Opaque: true}
 	if held, err = projection.Look(projection.Config{Dir: beside.Dir}); err != nil {
-		return nil, nil, ofDataDir(err)
+		return nil, nil, fmt.Errorf("--data-dir: %w", err)
 	}
 	if held.Values > 0 && held.Partitions == log.partitions {
 		descriptions = &restorable{from: beside.Dir, topicID: topicID(held.TopicID), partitions: held.Partitions,
 			each: func(f func(int32, []byte, []byte) error) error { return eachRaw(beside, f) }}
 	}
 	return log, descriptions, nil
-}
-
-// ofDataDir says what to do where a directory can't be read.
-func ofDataDir(err error) error {
-	if errors.Is(err, projection.ErrLocked) {
-		return fmt.Errorf("--data-dir: %w: a replica runs with it, stop that one first; or another streamkeeper reads it, wait until that has ended", err)
-	}
-	return fmt.Errorf("--data-dir: %w", err)
 }
 
 // sayHeld prints what the data directory holds. READ tells which of several directories is the newest.
@@ -70,7 +61,7 @@ func (c *restoreCmd) sayHeld(s *stdio) error {
 	dir := filepath.Join(c.DataDir, "projection")
 	held, err := projection.Look(projection.Config{Dir: dir})
 	if err != nil {
-		return ofDataDir(err)
+		return fmt.Errorf("--data-dir: %w", err)
 	}
 	if held.Empty() {
 		return fmt.Errorf("--data-dir: %s holds no groups", dir)

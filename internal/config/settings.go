@@ -171,11 +171,12 @@ func (v valuesOf) kafka(groups *groupconfig.Broker) Kafka {
 
 // unknownSetting names the setting that was probably meant.
 func unknownSetting(name string) error {
-	var names []string
+	best, distance := "", len(name)/3+1
 	for _, s := range settings {
-		names = append(names, s.Name)
+		if d := editDistance(name, s.Name); d < distance {
+			best, distance = s.Name, d
+		}
 	}
-	best := nearest(name, names, len(name)/3)
 	if best == "" {
 		return fmt.Errorf("unknown setting %q; the README lists the settings there are", name)
 	}

@@ -23,17 +23,12 @@ func (c *conn) judge(groups ...string) ([]coordinator.Verdict, error) {
 	if err := c.settle(); err != nil {
 		return nil, err
 	}
-	return c.verdicts(groups), nil
-}
-
-// verdicts asks whose the groups are, in their order.
-func (c *conn) verdicts(groups []string) []coordinator.Verdict {
 	ctx, cancel := context.WithTimeout(c.ctx, judgeTimeout)
 	defer cancel()
 	verdicts := make([]coordinator.Verdict, len(groups))
 	if len(groups) == 1 {
 		verdicts[0] = c.g.service.Judge(ctx, groups[0])
-		return verdicts
+		return verdicts, nil
 	}
 	next := make(chan int, len(groups))
 	for i := range groups {
@@ -49,7 +44,7 @@ func (c *conn) verdicts(groups []string) []coordinator.Verdict {
 		})
 	}
 	wg.Wait()
-	return verdicts
+	return verdicts, nil
 }
 
 // settle sends what is buffered upstream and waits for the jobs before.

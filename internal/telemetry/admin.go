@@ -46,7 +46,6 @@ type Admin struct {
 	mu     sync.Mutex
 	checks []Check
 	alive  []Check
-	pages  []string // what / lists
 }
 
 // ListenAdmin opens the address at once, so that a port that is taken is an error at start; Serve answers.
@@ -57,17 +56,14 @@ func ListenAdmin(address string, metrics *Metrics, log *slog.Logger) (*Admin, er
 		return nil, fmt.Errorf("--admin-listen: %w", err)
 	}
 	mux := http.NewServeMux()
-	a := &Admin{ln: ln, log: log, mux: mux, pages: []string{"/healthz", "/readyz"}}
+	a := &Admin{ln: ln, log: log, mux: mux}
 	mux.HandleFunc("GET /healthz", a.healthy)
 	mux.HandleFunc("GET /readyz", a.ready)
 	if metrics != nil {
-		a.Handle("GET /metrics", metrics.Handler())
+		mux.Handle("GET /metrics", metrics.Handler())
 	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		a.mu.Lock()
-		pages := a.pages
-		a.mu.Unlock()
-		text(w, http.StatusOK, "streamkeeper\n\n"+strings.Join(pages, "\n")+"\n")
+		text(w, http.StatusOK, "streamkeeper\n\n/healthz\n/readyz\n/metrics\n")
 	})
 	a.server = &http.Server{
 		Handler: mux, ReadHeaderTimeout: adminHeaderTimeout, WriteTimeout: adminWriteTimeout, MaxHeaderBytes: adminHeaderBytesMax,
@@ -77,12 +73,7 @@ func ListenAdmin(address string, metrics *Metrics, log *slog.Logger) (*Admin, er
 }
 
 // Handle adds a page; pattern is that of http.ServeMux.
-func (a *Admin) Handle(pattern string, h http.Handler) {
-	a.mux.Handle(pattern, h)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.pages = append(a.pages, strings.TrimPrefix(pattern, "GET "))
-}
+func (a *Admin) Handle(pattern string, h http.Handler) { a.mux.Handle(pattern, h) }
 
 // Addr is the address that is listened on.
 func (a *Admin) Addr() net.Addr { return a.ln.Addr() }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,7 +42,7 @@ func (w *world) settle() {
 			p.member.Cut(false)
 		}
 	}
-	for _, c := range append(clients, w.consuming()...) {
+	for _, c := range clients {
 		c.setCut(false)
 	}
 	begin := time.Now()
@@ -83,9 +82,8 @@ func (w *world) unsettled() string {
 		}
 	}
 	for g := range w.groups {
-		group := groupName(g)
-		if what := cmp.Or(w.unsettledGroup(group), w.unsettledConsumer(group), w.unconverted(group)); what != "" {
-			return group + ": " + what
+		if what := w.unsettledGroup(groupName(g)); what != "" {
+			return groupName(g) + ": " + what
 		}
 	}
 	return w.undescribed()
