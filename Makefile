@@ -10,7 +10,7 @@ JVM_PACKAGES = $(shell $(GO) list -f '{{range .TestImports}}{{if eq . "streamkee
 HEAVY_PACKAGES = $(addprefix streamkeeper/tests/,bench chaos e2e fence)
 FAST_PACKAGES = $(filter-out $(JVM_PACKAGES),$(ALL_PACKAGES))
 
-UNIT_TIMEOUT = 5m
+UNIT_TIMEOUT = 10m
 JVM_TIMEOUT = 18m
 
 FUZZ_TIME ?= 20s
@@ -25,7 +25,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: ## streamkeeper with an embedded log: nothing else to install (RUN_ARGS='--listen :9292')
+run: ## streamkeeper with an embedded log: nothing else to install (RUN_ARGS='--listen 127.0.0.1:19292')
 	$(GO) run ./cmd/streamkeeper dev $(RUN_ARGS)
 
 .PHONY: build
@@ -47,12 +47,12 @@ e2e: java fetch ## the end-to-end tests alone, with their progress (E2E='-run Te
 	$(GO) test -count=1 -v -timeout $(JVM_TIMEOUT) ./tests/e2e/... $(E2E)
 
 .PHONY: long
-long: java fetch ## the stories of real applications at full length: 100 subtopologies, ten crashes, pauses of a minute, all upgrades (about 15 minutes)
-	$(GO) test -count=1 -v -timeout 30m -run 'TestApps|TestRolling|TestMixed' ./tests/e2e -args -long
+long: java fetch ## the stories of real applications at full length: 100 subtopologies, ten crashes, pauses of a minute, all upgrades (about 20 minutes)
+	$(GO) test -count=1 -v -timeout 30m -run 'TestApps|TestRolling|TestMixed|TestPaused' ./tests/e2e -args -long
 
 .PHONY: race
 race: ## all tests that need no JVM, with the race detector and the self-checks of the invariants tag
-	$(GO) test -short -race -tags invariants -timeout 15m ./...
+	$(GO) test -short -race -tags invariants -timeout 30m ./...
 
 .PHONY: sim
 sim: ## SEEDS new random histories of replicas, clients and faults (3000); a failing seed is shrunk and printed
@@ -89,6 +89,10 @@ bench: java fetch ## speed and memory beside Kafka's own coordinator; writes .ca
 .PHONY: growth
 growth: java fetch ## 10,000 to 1,000,000 idle groups, beside Kafka's; writes .cache/growth.md (about 20 minutes, 12 GiB of disk, 8 of memory)
 	$(GO) test -count=1 -v -timeout 60m -run '^TestGrowth$$' ./tests/bench -args -full $(BENCH)
+
+.PHONY: tools
+tools: java fetch ## time and memory of Kafka's command line tools before 100,000 idle groups (about 3 minutes; TOOLS='-tools-groups 1000000')
+	$(GO) test -count=1 -v -timeout 60m -run '^TestTools$$' ./tests/bench -args -full $(TOOLS)
 
 .PHONY: takeover
 takeover: java fetch ## takeover of shards with 10,000 and 100,000 groups beside Kafka's; writes .cache/takeover.md (about 6 minutes)

@@ -72,8 +72,11 @@ func (s *fakeShard) Expire(ctx context.Context, groups []string) ([]shard.Judged
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if s.fail != nil {
-		return nil, s.fail
+	s.mu.Lock()
+	fail := s.fail
+	s.mu.Unlock()
+	if fail != nil {
+		return nil, fail
 	}
 	var out []shard.Judged
 	for _, group := range groups {
@@ -280,7 +283,11 @@ func TestAShardThatIsGoneIsLeftAlone(t *testing.T) {
 func TestGroupsBehindAFailedTurnHaveAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeShard{groups: []string{"a", "b", "c"}, fail: errors.New("append failed"), judge: func(string) shard.Judged { return shard.Judged{Removed: true} }}
-		time.AfterFunc(restFailed/2, func() { s.fail = nil })
+		time.AfterFunc(restFailed/2, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.fail = nil
+		})
 		report, err := newCycle(s).Sweep(t.Context())
 		if want := []string{"b", "c"}; err != nil || report.Failures != 1 || report.GroupsRemoved != 2 || !reflect.DeepEqual(s.judged(), want) {
 			t.Errorf("%+v, %v, judged %v; want %v", report, err, s.judged(), want)

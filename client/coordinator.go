@@ -63,8 +63,9 @@ type found struct {
 	err  error
 }
 
-// findCoordinators asks any node who coordinates the groups. The error is that of the request as a whole.
-func findCoordinators(ctx context.Context, cl *kgo.Client, groups []string) (map[string]found, error) {
+// findCoordinators asks a node, or by a *kgo.Client any node, who coordinates the groups. The error is that of the request as a whole. A node that
+// knows only version 3 or less can be asked for one group.
+func findCoordinators(ctx context.Context, cl kmsg.Requestor, groups []string) (map[string]found, error) {
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.CoordinatorType, req.CoordinatorKeys = 0, groups
 	if len(groups) == 1 {

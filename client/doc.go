@@ -29,6 +29,7 @@
 //	member.go          Member: its configuration, tasks, statuses
 //	member_session.go  the life of a member: phases, coordinator, what is due when
 //	member_beat.go     StreamsGroupHeartbeat (88): joining, beating, errors, leaving
+//	member_trouble.go  which failures are told to operators
 //	member_tasks.go    taking and giving up tasks
 //	member_offsets.go  OffsetCommit (8) and OffsetFetch (9) of a member
 //	member_push.go     StreamsGroupTopologyDescriptionUpdate (93)

@@ -30,34 +30,78 @@ type fakeCluster struct {
 type handler func(node int32, req kmsg.Request) kmsg.Response
 
 type fakeBroker struct {
-	id int32
-	ln net.Listener
+	id   int32
+	addr string
+
+	mu    sync.Mutex
+	ln    net.Listener // nil while it is down
+	conns map[net.Conn]struct{}
+}
+
+// down ends the connections of a broker and takes no others.
+func (b *fakeBroker) down() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ln != nil {
+		b.ln.Close()
+	}
+	b.ln = nil
+	for conn := range b.conns {
+		conn.Close()
+	}
+}
+
+// up makes a broker serve, at the address that it had.
+func (c *fakeCluster) up(b *fakeBroker) {
+	c.t.Helper()
+	ln, err := net.Listen("tcp", b.addr)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if addr := ln.Addr().String(); b.addr != addr { // the first time
+		b.addr = addr
+	}
+	b.mu.Lock()
+	b.ln = ln
+	b.mu.Unlock()
+	go c.accept(b, ln)
+}
+
+// holds notes a connection that is served; false: the broker is down.
+func (b *fakeBroker) holds(conn net.Conn) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.conns[conn] = struct{}{}
+	return b.ln != nil
+}
+
+func (b *fakeBroker) ended(conn net.Conn) {
+	conn.Close()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.conns, conn)
 }
 
 // startFake starts n brokers, which know the keys below in all versions of kmsg.
 func startFake(t testing.TB, n int) *fakeCluster {
 	t.Helper()
 	c := &fakeCluster{t: t, places: map[string]int32{}, handlers: map[int16]handler{}, versions: map[int16]int16{}}
-	for _, key := range []int16{0, 3, 9, 10, 16, 18, 42, 88, 89, 93} {
+	for _, key := range []int16{0, 3, 8, 9, 10, 16, 18, 42, 88, 89, 93} {
 		c.versions[key] = kmsg.RequestForKey(key).MaxVersion()
 	}
 	c.handlers[3], c.handlers[10] = c.metadata, c.findCoordinator
 	for i := range n {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := &fakeBroker{id: int32(i + 1), ln: ln}
+		b := &fakeBroker{id: int32(i + 1), addr: "127.0.0.1:0", conns: map[net.Conn]struct{}{}}
 		c.brokers = append(c.brokers, b)
-		go c.accept(b)
-		t.Cleanup(func() { ln.Close() })
+		c.up(b)
+		t.Cleanup(b.down)
 	}
 	return c
 }
 
 func (c *fakeCluster) client(opts ...kgo.Opt) *kgo.Client {
 	c.t.Helper()
-	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(c.brokers[0].ln.Addr().String()), kgo.ClientID("test")}, opts...)...)
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(c.brokers[0].addr), kgo.ClientID("test")}, opts...)...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -100,9 +144,9 @@ func (c *fakeCluster) requests(key int16) []kmsg.Request {
 	return out
 }
 
-func (c *fakeCluster) accept(b *fakeBroker) {
+func (c *fakeCluster) accept(b *fakeBroker, ln net.Listener) {
 	for {
-		conn, err := b.ln.Accept()
+		conn, err := ln.Accept()
 		if err != nil {
 			return
 		}
@@ -111,7 +155,10 @@ func (c *fakeCluster) accept(b *fakeBroker) {
 }
 
 func (c *fakeCluster) serve(b *fakeBroker, conn net.Conn) {
-	defer conn.Close()
+	defer b.ended(conn)
+	if !b.holds(conn) {
+		return
+	}
 	var buf []byte
 	for {
 		var err error
@@ -177,7 +224,7 @@ func (c *fakeCluster) metadata(int32, kmsg.Request) kmsg.Response {
 }
 
 func (c *fakeCluster) addr(b *fakeBroker) (string, int32) {
-	host, port, _ := net.SplitHostPort(b.ln.Addr().String())
+	host, port, _ := net.SplitHostPort(b.addr)
 	n, _ := strconv.Atoi(port)
 	return host, int32(n)
 }

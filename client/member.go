@@ -93,10 +93,11 @@ type Member struct {
 	wake     chan struct{} // of room 1: something was changed from outside
 	shutdown atomic.Bool
 
-	mu    sync.Mutex // what follows, written by Run
-	epoch int32
-	tasks Tasks
-	node  *Node // the coordinator, as far as known; also written by Commit and Committed
+	mu      sync.Mutex // what follows, written by Run
+	epoch   int32
+	tasks   Tasks
+	node    *Node         // the coordinator, as far as known; also written by Commit and Committed
+	located chan struct{} // closed while it is known
 }
 
 // NewMember prepares a member. It borrows the client's connections, and neither consumes nor produces with it. The error says what is
@@ -134,7 +135,7 @@ func newMember(net network, cfg MemberConfig) (*Member, error) {
 	if cfg.ProcessID == "" {
 		cfg.ProcessID = randomUUID()
 	}
-	m := &Member{cfg: cfg, id: randomMemberID(), net: net, log: cfg.Logger, wake: make(chan struct{}, 1)}
+	m := &Member{cfg: cfg, id: randomMemberID(), net: net, log: cfg.Logger, wake: make(chan struct{}, 1), located: make(chan struct{})}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}

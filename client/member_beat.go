@@ -74,6 +74,7 @@ func (s *session) onBeaten(b beaten, now time.Time) {
 		return
 	}
 	s.settled()
+	s.untroubled(now)
 	s.beatFailures = 0
 	s.m.setEpoch(b.resp.MemberEpoch)
 	if s.phase == entering {
@@ -141,6 +142,7 @@ func (s *session) onBeatFailed(err error, now time.Time) {
 	switch {
 	case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.FencedMemberEpoch):
 		s.settled()
+		s.untroubled(now)
 		s.beatFailures = 0
 		s.m.log.Info("thrown out of the group", "err", err)
 		s.m.setEpoch(joining)
@@ -153,11 +155,16 @@ func (s *session) onBeatFailed(err error, now time.Time) {
 	case elsewhere: // asked as soon as it is found
 		s.beatAt = now
 		s.forgetCoordinator(now)
-		s.m.log.Info("the coordinator has moved", "err", err)
-	case again, errors.Is(err, kerr.TopicAuthorizationFailed):
+		s.troubled(now, "the coordinator has moved", err)
+	case again:
 		s.beatFailures++
 		s.beatAt = now.Add(retryDelay(s.beatFailures))
-		s.m.log.Warn("heartbeat refused, trying again", "err", err)
+		s.troubled(now, "heartbeat refused", err)
+	case errors.Is(err, kerr.TopicAuthorizationFailed): // somebody has to allow it
+		s.beatFailures++
+		s.beatAt = now.Add(retryDelay(s.beatFailures))
+		s.trouble.lasts = true
+		s.troubled(now, "heartbeat refused", err)
 	case hopeless(err), refused(err):
 		if errors.Is(err, kerr.UnsupportedVersion) {
 			err = fmt.Errorf("the cluster does not support the streams group protocol in a version that this client speaks (0 to 1): %w", err)
@@ -167,7 +174,7 @@ func (s *session) onBeatFailed(err error, now time.Time) {
 		s.beatFailures++
 		s.beatAt = now.Add(retryDelay(s.beatFailures))
 		s.forgetCoordinator(now)
-		s.m.log.Warn("heartbeat not answered, trying again", "err", err)
+		s.troubled(now, "heartbeat not answered", err)
 	}
 }
 

@@ -27,7 +27,8 @@ func (byNameCommit) MaxVersion() int16 { return 9 }
 var ErrNotMember = errors.New("not a member of the group now")
 
 // Commit commits offsets of tasks that the member has, with its id and epoch, and waits until they are durable. It repeats what a
-// coordinator that moves, loads or is away, or a newer epoch, made fail (CommitRequestManager's table), until ctx ends, or a minute if it has no deadline.
+// coordinator that moves, loads or is away, or a newer epoch, made fail (CommitRequestManager's table), until ctx ends, or a minute if it has no deadline,
+// with pauses of 100 ms to 1 s. A node that takes a request and never answers is given up when the client gives it up (kgo.RequestTimeoutOverhead, 10 s by default).
 // An error of one partition does not hold the others up; it is joined to the result with the partition's name. After UNKNOWN_MEMBER_ID the tasks
 // are lost, and Lose is or will be called. It may be called from any goroutine, also from Revoke.
 func (m *Member) Commit(ctx context.Context, offsets map[TopicPartition]Offset) error {
@@ -165,23 +166,48 @@ func (m *Member) repeat(ctx context.Context, f func(context.Context, Node) error
 	}
 }
 
-// coordinator is where the session says, or where a lookup finds it.
+// coordinator is where the session says, or where a lookup finds it, whichever is known first.
 func (m *Member) coordinator(ctx context.Context) (Node, error) {
-	m.mu.Lock()
-	node := m.node
-	m.mu.Unlock()
-	if node != nil {
+	if node, _ := m.whereabouts(); node != nil {
 		return *node, nil
 	}
-	found, err := m.net.coordinator(ctx, m.cfg.Group)
-	if err == nil {
-		m.setCoordinator(&found)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	done := make(chan lookedUp, 1)
+	go func() {
+		node, err := m.net.coordinator(ctx, m.cfg.Group)
+		done <- lookedUp{node, err}
+	}()
+	for {
+		node, located := m.whereabouts()
+		if node != nil {
+			return *node, nil
+		}
+		select {
+		case f := <-done:
+			if f.err == nil {
+				m.setCoordinator(&f.node)
+			}
+			return f.node, f.err
+		case <-located:
+		}
 	}
-	return found, err
+}
+
+// whereabouts is the coordinator, or nil and what is closed when it is known.
+func (m *Member) whereabouts() (*Node, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.node, m.located
 }
 
 func (m *Member) setCoordinator(n *Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.node == nil && n != nil {
+		close(m.located)
+	} else if m.node != nil && n == nil {
+		m.located = make(chan struct{})
+	}
 	m.node = n
 }

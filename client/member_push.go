@@ -42,8 +42,10 @@ func judgePush(err error) verdict {
 		return verdict{level: slog.LevelInfo} // a heartbeat will hear the same, and rejoin
 	case errors.As(err, &refused):
 		return verdict{level: slog.LevelWarn}
-	case passing(err):
-		return verdict{again: true, elsewhere: !errors.Is(err, context.DeadlineExceeded), level: slog.LevelWarn}
+	case errors.Is(err, context.DeadlineExceeded): // a plugin that hangs, say
+		return verdict{again: true, level: slog.LevelWarn}
+	case passing(err): // what lasts of that the heartbeats tell
+		return verdict{again: true, elsewhere: true, level: slog.LevelInfo}
 	}
 	return verdict{level: slog.LevelWarn}
 }

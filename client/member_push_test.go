@@ -119,8 +119,8 @@ func TestPushOutcomes(t *testing.T) {
 		{err: refusal(kerr.CoordinatorLoadInProgress), again: true, level: "INFO"},
 		{err: refusal(kerr.UnknownMemberID), level: "INFO"},
 		{err: context.DeadlineExceeded, again: true, level: "WARN"},
-		{err: &kgo.ErrFirstReadEOF{}, again: true, elsewhere: true, level: "WARN"},
-		{err: fmt.Errorf("read: %w", errReset), again: true, elsewhere: true, level: "WARN"},
+		{err: &kgo.ErrFirstReadEOF{}, again: true, elsewhere: true, level: "INFO"},
+		{err: fmt.Errorf("read: %w", errReset), again: true, elsewhere: true, level: "INFO"},
 		{err: kgo.ErrClientClosed, level: "WARN"},
 		{err: errors.New("something else"), level: "WARN"},
 	}

@@ -83,7 +83,8 @@ type session struct {
 	statuses        []Status
 	missingSince    time.Time
 
-	push pushing
+	push    pushing
+	trouble trouble
 
 	work, handlerCtx      context.Context
 	stopWork, stopHandler context.CancelFunc
@@ -266,7 +267,7 @@ func (s *session) onFound(f lookedUp, now time.Time) {
 	}
 	s.findFailures++
 	s.findAt = now.Add(retryDelay(s.findFailures))
-	s.m.log.Info("the coordinator is not found yet", "err", f.err)
+	s.troubled(now, "the coordinator is not found", f.err)
 }
 
 // hopeless says that trying again does not help: a refusal that has nothing to do with where the coordinator is, refused

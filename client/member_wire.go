@@ -2,8 +2,10 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +16,7 @@ import (
 
 // network is what a member needs of the world.
 type network interface {
-	// coordinator looks up the coordinator of a group.
+	// coordinator looks up the coordinator of a group, once.
 	coordinator(ctx context.Context, group string) (Node, error)
 	// request sends a request to a node, once.
 	request(ctx context.Context, node Node, req kmsg.Request) (kmsg.Response, error)
@@ -22,9 +24,58 @@ type network interface {
 
 type kafkaNetwork struct{ cl *kgo.Client }
 
+// lookupPatience is how long a lookup waits for one node before it asks the next as well.
+const lookupPatience = time.Second
+
+// coordinator asks the nodes that are known, each once, until one answers. kgo would go on by itself, with pauses of up to 5 s (its default) between nodes
+// that are away; who asks here has pauses of its own, and wants to know as soon as one is back.
 func (k kafkaNetwork) coordinator(ctx context.Context, group string) (Node, error) {
-	at, err := findCoordinators(ctx, k.cl, []string{group})
+	ctx, cancel := context.WithCancel(ctx) // ends what is under way when one has answered
+	defer cancel()
+	known, seeds := k.cl.DiscoveredBrokers(), k.cl.SeedBrokers() // the latter may be named twice: what was discovered may have moved
+	rand.Shuffle(len(known), func(i, j int) { known[i], known[j] = known[j], known[i] })
+	rand.Shuffle(len(seeds), func(i, j int) { seeds[i], seeds[j] = seeds[j], seeds[i] })
+	answers := make(chan lookedUp, len(known)+len(seeds))
+	left, under := append(known, seeds...), 0
+	next := func() {
+		if len(left) > 0 {
+			b := left[0]
+			left = left[1:]
+			under++
+			go func() {
+				node, err := k.lookup(ctx, b, group)
+				answers <- lookedUp{node, err}
+			}()
+		}
+	}
+	patience := time.NewTicker(lookupPatience)
+	defer patience.Stop()
+	var last error
+	for next(); under > 0; {
+		select {
+		case a := <-answers:
+			var refused *Error
+			if a.err == nil || errors.As(a.err, &refused) || ctx.Err() != nil {
+				return a.node, a.err
+			}
+			under--
+			last = a.err
+			next()
+		case <-patience.C:
+			next()
+		}
+	}
+	if last == nil {
+		last = errors.New("the client knows no nodes")
+	}
+	return Node{}, last
+}
+
+// lookup asks one node.
+func (k kafkaNetwork) lookup(ctx context.Context, b *kgo.Broker, group string) (Node, error) {
+	at, err := findCoordinators(ctx, b, []string{group})
 	if err != nil {
+		unreached(k.cl, err)
 		return Node{}, err
 	}
 	f, ok := at[group]

@@ -300,6 +300,8 @@ func (p *appenderParcel) landed(offset int64, err error) {
 	case errors.Is(err, kerr.InvalidTimestamp):
 		a.die(fmt.Errorf("%w: %s-%d: this machine's clock says %s, which is too far from the brokers' (message.timestamp.after.max.ms ahead, an hour by default, or message.timestamp.before.max.ms behind): set the clock: %w",
 			ErrAppendRefused, a.k.id.Topic, a.p, wall.Now().UTC().Format(time.RFC3339), err))
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		a.die(fmt.Errorf("%w: %s-%d: the process needs WRITE on the topic: %w", ErrAppendRefused, a.k.id.Topic, a.p, err))
 	default:
 		a.die(fmt.Errorf("%w: %s-%d: %w", ErrAppendRefused, a.k.id.Topic, a.p, err))
 	}

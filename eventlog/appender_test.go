@@ -79,25 +79,26 @@ func TestErrorsOfProduce(t *testing.T) {
 }
 
 func TestOutcomeIsUnknownAtTheDeadline(t *testing.T) {
-	c := fakeCluster(t)
-	k := open(t, c.ListenAddrs(), partitions(1), deadline(300*time.Millisecond))
-	w := claim(t, k, 0)
-	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: testTopic, Err: kerr.NotEnoughReplicas, Count: -1})
-	began := time.Now()
-	var o outcomes
-	w.Append(1, []Raw{kv("b", "1")}, o.done("first"))
-	w.Append(1, []Raw{kv("b", "1")}, nil)
-	w.Barrier(nil)
-	if _, err := put(t, w, kv("a", "1")); !errors.Is(err, ErrOutcomeUnknown) || !strings.Contains(err.Error(), "NOT_ENOUGH_REPLICAS") {
-		t.Fatal(err)
-	}
-	if took := time.Since(began); took < 300*time.Millisecond || took > 5*time.Second {
-		t.Fatalf("deadline of 300 ms after %v", took)
-	}
-	fault.Remove()
-	if len(o.list()) != 1 {
-		t.Fatal(o.list())
-	}
+	clusterInBubble(t, func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig)) {
+		k := open(t, c.ListenAddrs(), partitions(1), deadline(300*time.Millisecond), dial)
+		w := claim(t, k, 0)
+		fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: testTopic, Err: kerr.NotEnoughReplicas, Count: -1})
+		began := time.Now()
+		var o outcomes
+		w.Append(1, []Raw{kv("b", "1")}, o.done("first"))
+		w.Append(1, []Raw{kv("b", "1")}, nil)
+		w.Barrier(nil)
+		if _, err := put(t, w, kv("a", "1")); !errors.Is(err, ErrOutcomeUnknown) || !strings.Contains(err.Error(), "NOT_ENOUGH_REPLICAS") {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < 300*time.Millisecond || took > 5*time.Second {
+			t.Fatalf("deadline of 300 ms after %v", took)
+		}
+		fault.Remove()
+		if len(o.list()) != 1 {
+			t.Fatal(o.list())
+		}
+	})
 }
 
 // cutter is a dialer whose connections are cut: the request reaches the broker, the answer doesn't reach us.

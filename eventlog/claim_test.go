@@ -114,6 +114,44 @@ func TestClusterWithoutFenceIsRefused(t *testing.T) {
 	}
 }
 
+// TestWhatIsNoVerdictOnTheFence: an answer to the probe that may be another one the next time does not end this replica's claims for good.
+func TestWhatIsNoVerdictOnTheFence(t *testing.T) {
+	for name, test := range map[string]struct {
+		lost bool  // the claim is acknowledged, and lost
+		code int16 // of the answer to the probe
+		want error
+	}{
+		"the clock was set":        {false, kerr.InvalidTimestamp.Code, kerr.InvalidTimestamp},
+		"a right was taken":        {false, kerr.TopicAuthorizationFailed.Code, kerr.TopicAuthorizationFailed},
+		"the log lost the claim":   {true, 0, ErrOutcomeUnknown},
+		"the authorizer is strict": {false, kerr.ClusterAuthorizationFailed.Code, kerr.ClusterAuthorizationFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := fakeCluster(t)
+			var well atomic.Bool
+			c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				probe := batchOf(t, req.(*kmsg.ProduceRequest).Topics[0].Partitions[0]).ProducerEpoch == 0
+				switch {
+				case well.Load():
+				case probe:
+					return answer(req, test.code), nil, true
+				case test.lost:
+					return answer(req, 0), nil, true
+				}
+				return nil, nil, false
+			})
+			k := open(t, c.ListenAddrs(), partitions(2))
+			if _, err := k.Claim(t.Context(), 0, Ownership{NodeID: 5}); !errors.Is(err, test.want) || errors.Is(err, ErrFenceUnproven) {
+				t.Fatalf("the first claim: %v", err)
+			}
+			well.Store(true)
+			mustPut(t, claim(t, k, 0), kv("a", "1"))
+			mustPut(t, claim(t, k, 1), kv("a", "1"))
+		})
+	}
+}
+
 func TestEpochThatDoesNotRiseIsRefused(t *testing.T) {
 	c := fakeCluster(t)
 	c.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {

@@ -27,6 +27,8 @@
 //	sender.go     one Produce request at a time for all partitions of a broker
 //	batch.go      record batches, written; fetch.go: read
 //	tail.go       reading a partition: where to begin, what was cut off, errors of the follower
+//	denied.go     what the cluster does not let us read
+//	unreached.go  brokers that this process alone does not reach
 //	fetcher.go    one Fetch request at a time for all partitions of a broker
 //	calls.go      Done functions, called one after the other
 //	fake*.go      Fake: the log in memory for tests

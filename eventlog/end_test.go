@@ -54,6 +54,13 @@ func endsAt(c *kfake.Cluster, to func(node int32, leader bool) (reply, bool)) {
 func written(t *testing.T, change ...func(*KafkaConfig)) (c *kfake.Cluster, k *Kafka, w Writer, high int64, follower int32) {
 	t.Helper()
 	c = fakeCluster(t)
+	k, w, high, follower = writtenTo(t, c, change...)
+	return c, k, w, high, follower
+}
+
+// writtenTo is that log on a cluster.
+func writtenTo(t *testing.T, c *kfake.Cluster, change ...func(*KafkaConfig)) (k *Kafka, w Writer, high int64, follower int32) {
+	t.Helper()
 	k = open(t, c.ListenAddrs(), append([]func(*KafkaConfig){partitions(1), deadline(5 * time.Second)}, change...)...)
 	leader := k.leader(0)
 	if err := c.MoveTopicPartition(testTopic, 0, (leader+1)%3); err != nil { // so that there was an epoch before
@@ -67,7 +74,7 @@ func written(t *testing.T, change ...func(*KafkaConfig)) (c *kfake.Cluster, k *K
 		}
 		return nil
 	})
-	return c, k, w, high, leader
+	return k, w, high, leader
 }
 
 // TestTheEndIsReached: a former leader that is cut off from the other brokers, and not from us, holds records that it took and that nobody else has: its log
@@ -157,35 +164,39 @@ func TestBoundOfEnds(t *testing.T) {
 
 // TestAnOldEndIsNotBelievedAlone: the leader's end is old, and the followers, which have just started, don't know the topic yet.
 func TestAnOldEndIsNotBelievedAlone(t *testing.T) {
-	c, k, _, high, _ := written(t)
-	began := time.Now()
-	endsAt(c, func(_ int32, leader bool) (reply, bool) {
-		switch {
-		case leader:
-			return reply{offset: high - 1, epoch: -1}, true
-		case time.Since(began) < notLeaderFor+500*time.Millisecond:
-			return reply{code: kerr.UnknownTopicOrPartition}, true
+	clusterInBubble(t, func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig)) {
+		k, _, high, _ := writtenTo(t, c, dial)
+		began := time.Now()
+		endsAt(c, func(_ int32, leader bool) (reply, bool) {
+			switch {
+			case leader:
+				return reply{offset: high - 1, epoch: -1}, true
+			case time.Since(began) < notLeaderFor+500*time.Millisecond:
+				return reply{code: kerr.UnknownTopicOrPartition}, true
+			}
+			return reply{offset: high, epoch: -1}, true
+		})
+		if end, err := k.End(t.Context(), 0); err != nil || end != high {
+			t.Errorf("the log ends at %d, End says %d, %v", high, end, err)
 		}
-		return reply{offset: high, epoch: -1}, true
 	})
-	if end, err := k.End(t.Context(), 0); err != nil || end != high {
-		t.Errorf("the log ends at %d, End says %d, %v", high, end, err)
-	}
 }
 
 // TestFollowersThatCannotBeAsked: with a cluster whose followers refuse the question, as brokers that do not lead, the leader's word counts.
 func TestFollowersThatCannotBeAsked(t *testing.T) {
-	c, k, _, high, _ := written(t)
-	endsAt(c, func(_ int32, leader bool) (reply, bool) { return reply{code: kerr.NotLeaderForPartition}, !leader })
-	began := time.Now()
-	for range 3 {
-		if end, err := k.End(t.Context(), 0); err != nil || end != high {
-			t.Errorf("the log ends at %d, End says %d, %v", high, end, err)
+	clusterInBubble(t, func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig)) {
+		k, _, high, _ := writtenTo(t, c, dial)
+		endsAt(c, func(_ int32, leader bool) (reply, bool) { return reply{code: kerr.NotLeaderForPartition}, !leader })
+		began := time.Now()
+		for range 3 {
+			if end, err := k.End(t.Context(), 0); err != nil || end != high {
+				t.Errorf("the log ends at %d, End says %d, %v", high, end, err)
+			}
 		}
-	}
-	if took := time.Since(began); took < notLeaderFor || took > 2*notLeaderFor {
-		t.Errorf("the leader was believed alone after %v", took)
-	}
+		if took := time.Since(began); took < notLeaderFor || took > 2*notLeaderFor {
+			t.Errorf("the leader was believed alone after %v", took)
+		}
+	})
 }
 
 func TestRefusals(t *testing.T) {

@@ -3,6 +3,7 @@ package eventlog
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // fakeFaults are the faults in force for one partition.
@@ -10,6 +11,7 @@ type fakeFaults struct {
 	holdAppends, holdAcks, holdClaims, holdTail bool
 	forgetful                                   bool
 	unfenced, keepsFormer                       bool
+	denied                                      error
 
 	appends     []fakeFault // for the next appends, in order
 	claimErrors []error
@@ -191,6 +193,23 @@ func (f *Fake) ReleaseTail(p int32) {
 		part.faults.holdTail = false
 		f.notify()
 	})
+}
+
+// Deny does not let p be read, and says why, until it is called with nil.
+func (f *Fake) Deny(p int32, why error) {
+	f.at(p, func(part *fakePartition) {
+		part.faults.denied = why
+		f.notify()
+	})
+}
+
+// Unreached implements Log: a Fake has no brokers.
+func (f *Fake) Unreached(int32) (time.Duration, error) { return 0, nil }
+
+// Denied implements Log.
+func (f *Fake) Denied(p int32) (err error) {
+	f.at(p, func(part *fakePartition) { err = part.faults.denied })
+	return err
 }
 
 // Poke tells followers that stand at the end of p so again.

@@ -119,7 +119,7 @@ func (r *fakeReader) next() (b Batch, reset string, changed chan struct{}, err e
 	case r.topics != f.topics:
 		return b, "", nil, fmt.Errorf("%w: log topic %s was deleted and made again", ErrTopicGone, f.id.Topic)
 	}
-	if part.faults.holdTail {
+	if part.faults.holdTail || part.faults.denied != nil {
 		return b, "", f.changed, nil
 	}
 	if r.restarts != part.faults.restarts {

@@ -101,6 +101,9 @@ type Kafka struct {
 
 	insync   atomic.Int32 // min.insync.replicas as it was read last, -1: never
 	refusals refusals
+	denials  denials
+
+	unreached unreached
 }
 
 var _ Log = (*Kafka)(nil)

@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 const testTopic = "log"
@@ -23,6 +25,15 @@ func fakeCluster(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {
 	}
 	t.Cleanup(c.Close)
 	return c
+}
+
+// clusterInBubble runs a test in the virtual time of a bubble, with a cluster on a network in memory, which dial leads to: for what is expected of times, whoever else uses the machine.
+func clusterInBubble(t *testing.T, test func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig))) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := new(kfake.VirtualNetwork)
+		test(t, fakeCluster(t, kfake.Ports(9092, 9093, 9094), kfake.ListenFn(n.Listen)), options(kgo.Dialer(n.DialContext)))
+	})
 }
 
 // open opens a log on seeds, with changes to the configuration.

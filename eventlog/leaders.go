@@ -44,6 +44,8 @@ type leaders struct {
 	changed chan struct{} // closed and replaced when parts or err change
 	err     error         // the topic is not the one that was opened
 	missing time.Time     // since when answers do not know the topic; zero: the last one did
+	denied  error         // the last answer refused to tell of the topic
+	heard   time.Time     // when an answer told of the topic last
 }
 
 func newLeaders(client *kgo.Client, log *slog.Logger, id Identity) *leaders {
@@ -58,6 +60,13 @@ func (l *leaders) get(p int32) leadership {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.parts[p]
+}
+
+// told is the leader of p, and when the cluster said so last.
+func (l *leaders) told(p int32) (leadership, time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.parts[p], l.heard
 }
 
 // replicas are the brokers that have p, its leader among them. They must not be changed.
@@ -79,6 +88,13 @@ func (l *leaders) failed() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
+}
+
+// denial is why the cluster does not tell of the topic any more; nil where it does.
+func (l *leaders) denial() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.denied
 }
 
 // refresh asks for new metadata soon.
@@ -115,11 +131,14 @@ func (l *leaders) load(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*requestOverhead)
 	defer cancel()
 	topic, err := topicMetadata(ctx, l.client, l.roster, l.id.Topic)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil || unauthorized(err) {
+		l.denied = err
+	}
 	if err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.err != nil {
 		return l.err
 	}
@@ -148,6 +167,7 @@ func (l *leaders) load(ctx context.Context) error {
 		return l.err
 	}
 	l.take(topic)
+	l.heard = time.Now()
 	return nil
 }
 

@@ -106,6 +106,11 @@ type Log interface {
 	ClaimAfter(ctx context.Context, p int32, o Ownership, prev *Owner, lease time.Duration) (Writer, error)
 	// End is the end of p: everything that was acknowledged before the call is below it. It is the leader's high watermark, or more.
 	End(ctx context.Context, p int32) (int64, error)
+	// Denied is why the cluster does not let this process read p, as it said last; nil where it does, and where it was not asked. Follow asks on.
+	Denied(p int32) error
+	// Unreached is for how long the broker that leads p has not answered this process, while other brokers say that it is the leader, and its last error; 0 where it
+	// answers, where nobody leads p, and where no broker can be asked.
+	Unreached(p int32) (time.Duration, error)
 	// Follow reads all partitions into f until ctx ends. It returns ctx's error, or the error that makes
 	// following impossible (the topic is gone, has another id or partition count).
 	Follow(ctx context.Context, f Follower) error

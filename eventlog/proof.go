@@ -14,7 +14,8 @@ import (
 const epochsTried = 3
 
 // firstClaim claims p and proves the fence: a write under the epoch before must be refused. The probe repeats the
-// ownership record; a cluster that accepts it gets no further record from us.
+// ownership record; a cluster that accepts it gets no further record from us. The verdict holds for the life of the process, so what may be
+// otherwise the next time is none: a refusal that is about rights or the clock, and an acceptance by a log that has lost our claim.
 func (k *Kafka) firstClaim(ctx context.Context, p, number int32, o Ownership, prev *Owner) (*appender, proof, error) {
 	asked := Claim{Partition: p, Number: number, ProducerID: -1, ProducerEpoch: -1}
 	c, err := k.initProducer(ctx, asked)
@@ -39,7 +40,14 @@ func (k *Kafka) firstClaim(ctx context.Context, p, number int32, o Ownership, pr
 	case errors.Is(err, kerr.InvalidProducerEpoch), errors.Is(err, kerr.ProducerFenced):
 		k.log.Debug("the cluster refuses an older producer epoch", "topic", k.id.Topic, "partition", p)
 		return a, proof{proven: true}, nil
+	case errors.Is(err, kerr.InvalidTimestamp), errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
+		a.Close()
+		return nil, proof{}, fmt.Errorf("%w: proving the fence of %s-%d: %w", ErrAppendRefused, k.id.Topic, p, err)
 	case err == nil:
+		if err := k.stands(ctx, c); err != nil {
+			a.Close()
+			return nil, proof{}, err
+		}
 		err = fmt.Errorf("%w: %s-%d accepted epoch %d of producer id %d after epoch %d", ErrFenceUnproven, k.id.Topic, p, c.ProducerEpoch-1, c.ProducerID, c.ProducerEpoch)
 		a.end(err)
 		return nil, proof{err: err}, err
@@ -51,6 +59,28 @@ func (k *Kafka) firstClaim(ctx context.Context, p, number int32, o Ownership, pr
 		a.end(err)
 		return nil, proof{err: err}, err
 	}
+}
+
+// stands looks whether the ownership record of c is in the log where it was acknowledged. Where it was lost, by an unclean election or because the topic was
+// made again, the leader knows nothing of its epoch.
+func (k *Kafka) stands(ctx context.Context, c Claim) error {
+	ctx, cancel := context.WithTimeout(ctx, k.cfg.AppendDeadline)
+	defer cancel()
+	end, err := k.End(ctx, c.Partition)
+	there := false
+	if err == nil && end > c.Generation {
+		err = k.scan(ctx, c.Partition, c.Generation, c.Generation+1, func(e Entry) error {
+			there = e.ProducerID == c.ProducerID && e.ProducerEpoch == c.ProducerEpoch
+			return nil
+		})
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("proving the fence of %s-%d: %w", k.id.Topic, c.Partition, err)
+	case !there:
+		return fmt.Errorf("%w: proving the fence of %s-%d: the claim at offset %d is not in the log any more", ErrOutcomeUnknown, k.id.Topic, c.Partition, c.Generation)
+	}
+	return nil
 }
 
 // end is die for those who don't hold a.mu.

@@ -84,44 +84,45 @@ func TestRosterKnowsWhoIsGone(t *testing.T) {
 // TestClaimsMeetABrokerThatHangs: what it led and coordinated is claimed as soon as the cluster has given it up, in less time than one request is
 // waited for, and what others lead and coordinate at once.
 func TestClaimsMeetABrokerThatHangs(t *testing.T) {
-	const shards, gone = 8, 1500 * time.Millisecond
-	c := fakeCluster(t, kfake.NumBrokers(3))
-	k := open(t, c.ListenAddrs(), partitions(shards))
-	if _, err := k.Claim(t.Context(), 0, Ownership{Instance: "first"}); err != nil { // the fence is proven
-		t.Fatal(err)
-	}
-	hangs := k.leaders.get(0).node
-	woken := make(chan struct{})
-	defer close(woken)
-	c.Control(func(kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		if c.CurrentNode() == hangs {
-			c.SleepControl(func() { <-woken })
+	clusterInBubble(t, func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig)) {
+		const shards, gone = 8, 1500 * time.Millisecond
+		k := open(t, c.ListenAddrs(), partitions(shards), dial)
+		if _, err := k.Claim(t.Context(), 0, Ownership{Instance: "first"}); err != nil { // the fence is proven
+			t.Fatal(err)
 		}
-		return nil, nil, false
-	})
-	begun := time.Now()
-	time.AfterFunc(gone, func() {
-		if err := c.RemoveNode(hangs); err != nil {
-			t.Error(err)
-		}
-	})
-	var claims sync.WaitGroup
-	took := make([]time.Duration, shards)
-	for p := range int32(shards) {
-		claims.Go(func() {
-			if _, err := k.Claim(t.Context(), p, Ownership{Instance: "next"}); err != nil {
-				t.Errorf("partition %d: %v", p, err)
+		hangs := k.leaders.get(0).node
+		woken := make(chan struct{})
+		defer close(woken)
+		c.Control(func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if c.CurrentNode() == hangs {
+				c.SleepControl(func() { <-woken })
 			}
-			took[p] = time.Since(begun)
+			return nil, nil, false
 		})
-	}
-	claims.Wait()
-	t.Logf("broker %d hangs; claims took %v", hangs, took)
-	if last := slices.Max(took); last >= requestOverhead {
-		t.Errorf("a claim took %v, want less than one request is waited for, %v", last, requestOverhead)
-	}
-	if took[0] < gone {
-		t.Errorf("partition 0 was claimed after %v, before its leader was given up: nothing is tested", took[0])
-	}
+		begun := time.Now()
+		time.AfterFunc(gone, func() {
+			if err := c.RemoveNode(hangs); err != nil {
+				t.Error(err)
+			}
+		})
+		var claims sync.WaitGroup
+		took := make([]time.Duration, shards)
+		for p := range int32(shards) {
+			claims.Go(func() {
+				if _, err := k.Claim(t.Context(), p, Ownership{Instance: "next"}); err != nil {
+					t.Errorf("partition %d: %v", p, err)
+				}
+				took[p] = time.Since(begun)
+			})
+		}
+		claims.Wait()
+		t.Logf("broker %d hangs; claims took %v", hangs, took)
+		if last := slices.Max(took); last >= requestOverhead {
+			t.Errorf("a claim took %v, want less than one request is waited for, %v", last, requestOverhead)
+		}
+		if took[0] < gone {
+			t.Errorf("partition 0 was claimed after %v, before its leader was given up: nothing is tested", took[0])
+		}
+	})
 }

@@ -79,6 +79,7 @@ type partitionTail struct {
 
 	pos     Position
 	begun   bool       // something was read before pos
+	leader  leadership // who was asked last
 	checked leadership // pos was compared with the log of this leader epoch
 	fetcher *fetcher   // that counts on us
 
@@ -104,6 +105,11 @@ func (pt *partitionTail) run() {
 	attempt := 0
 	for pt.t.ctx.Err() == nil {
 		err := pt.step()
+		if pt.t.ctx.Err() != nil {
+			return
+		}
+		pt.t.k.denials.note(pt.p, err)
+		pt.t.k.unreached.note(pt.p, pt.leader, err, time.Now())
 		switch {
 		case err == nil:
 			attempt = 0
@@ -137,6 +143,7 @@ func (pt *partitionTail) resume() bool {
 // step does one fetch and what follows from it. An error is retried after a pause, but for ErrRefused.
 func (pt *partitionTail) step() error {
 	l := pt.t.k.leaders.get(pt.p)
+	pt.leader = l
 	if l.node < 0 {
 		return errNoLeader
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -62,23 +63,24 @@ func TestTailReadsTransactionsAndControlRecords(t *testing.T) {
 }
 
 func TestTailTellsTheEnd(t *testing.T) {
-	c := fakeCluster(t)
-	k := open(t, c.ListenAddrs(), partitions(4))
-	m := newMemory()
-	follow(t, k, m)
-	eventually(t, func() error {
-		for p := range int32(4) {
-			if m.atEnd(p) < 3 {
-				return fmt.Errorf("partition %d: told %d times that it is at the end", p, m.atEnd(p))
+	clusterInBubble(t, func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig)) {
+		k := open(t, c.ListenAddrs(), partitions(4), dial)
+		m := newMemory()
+		follow(t, k, m)
+		eventually(t, func() error {
+			for p := range int32(4) {
+				if m.atEnd(p) < 3 {
+					return fmt.Errorf("partition %d: told %d times that it is at the end", p, m.atEnd(p))
+				}
 			}
+			return nil
+		})
+		before := m.atEnd(0)
+		time.Sleep(time.Second) // what is looked at is how often something happens in a time
+		if n := m.atEnd(0) - before; n > 12 {
+			t.Fatalf("told the end %d times in a second, with a read wait of 100 ms", n)
 		}
-		return nil
 	})
-	before := m.atEnd(0)
-	time.Sleep(time.Second) // what is looked at is how often something happens in a time
-	if n := m.atEnd(0) - before; n > 12 {
-		t.Fatalf("told the end %d times in a second, with a read wait of 100 ms", n)
-	}
 }
 
 func TestTailGoesOnAfterCompaction(t *testing.T) {
@@ -203,59 +205,60 @@ func TestCutOff(t *testing.T) {
 }
 
 func TestTailFollowerErrors(t *testing.T) {
-	c := fakeCluster(t)
-	k := open(t, c.ListenAddrs(), partitions(4))
-	m := newMemory()
-	tries := map[int32]int{}
-	stuck := make(chan struct{})
-	m.fail = func(p int32, b Batch) error {
-		if len(b.Entries) == 0 {
+	clusterInBubble(t, func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig)) {
+		k := open(t, c.ListenAddrs(), partitions(4), dial)
+		m := newMemory()
+		tries := map[int32]int{}
+		stuck := make(chan struct{})
+		m.fail = func(p int32, b Batch) error {
+			if len(b.Entries) == 0 {
+				return nil
+			}
+			tries[p]++
+			switch {
+			case p == 0:
+				return ErrRefused
+			case p == 1 && tries[p] == 1:
+				return fmt.Errorf("%w: format", ErrRebuild)
+			case p == 2 && tries[p] < 3:
+				return errors.New("disk")
+			}
 			return nil
 		}
-		tries[p]++
-		switch {
-		case p == 0:
-			return ErrRefused
-		case p == 1 && tries[p] == 1:
-			return fmt.Errorf("%w: format", ErrRebuild)
-		case p == 2 && tries[p] < 3:
-			return errors.New("disk")
+		slow := &slowFollower{memory: m, p: 3, stuck: stuck}
+		for p := range int32(4) {
+			mustPut(t, claim(t, k, p), kv("a", fmt.Sprint(p)))
 		}
-		return nil
-	}
-	slow := &slowFollower{memory: m, p: 3, stuck: stuck}
-	for p := range int32(4) {
-		mustPut(t, claim(t, k, p), kv("a", fmt.Sprint(p)))
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- k.Follow(t.Context(), slow) }()
-	for p := int32(1); p < 3; p++ {
-		reaches(t, k, m, p)
-		equal(t, "log", m.values(p), []string{fmt.Sprintf("a=%d", p)})
-	}
-	equal(t, "of the refused and the stuck", slices.Concat(m.values(0), m.values(3)), nil)
-	// While one is stuck the others are read without delay.
-	w := claim(t, k, 2)
-	began := time.Now()
-	for i := range 20 {
-		mustPut(t, w, kv("b", fmt.Sprint(i)))
-		reaches(t, k, m, 2)
-	}
-	if took := time.Since(began); took > 2*time.Second {
-		t.Fatalf("20 appends were read one after the other in %v", took)
-	}
-	close(stuck)
-	reaches(t, k, m, 3)
-	equal(t, "resets", m.why(), []string{"1: " + ErrRebuild.Error() + ": format"})
-	k.Close()
-	if err := <-ended; !errors.Is(err, ErrClosed) {
-		t.Fatal(err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if tries[0] != 1 {
-		t.Fatalf("a refused partition was tried %d times", tries[0])
-	}
+		ended := make(chan error, 1)
+		go func() { ended <- k.Follow(t.Context(), slow) }()
+		for p := int32(1); p < 3; p++ {
+			reaches(t, k, m, p)
+			equal(t, "log", m.values(p), []string{fmt.Sprintf("a=%d", p)})
+		}
+		equal(t, "of the refused and the stuck", slices.Concat(m.values(0), m.values(3)), nil)
+		// While one is stuck the others are read without delay.
+		w := claim(t, k, 2)
+		began := time.Now()
+		for i := range 20 {
+			mustPut(t, w, kv("b", fmt.Sprint(i)))
+			reaches(t, k, m, 2)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Fatalf("20 appends were read one after the other in %v", took)
+		}
+		close(stuck)
+		reaches(t, k, m, 3)
+		equal(t, "resets", m.why(), []string{"1: " + ErrRebuild.Error() + ": format"})
+		k.Close()
+		if err := <-ended; !errors.Is(err, ErrClosed) {
+			t.Fatal(err)
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if tries[0] != 1 {
+			t.Fatalf("a refused partition was tried %d times", tries[0])
+		}
+	})
 }
 
 // slowFollower does not return from the first batch of p until stuck is closed.

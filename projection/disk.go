@@ -15,7 +15,7 @@ import (
 // disk is the file system under a store. Pebble treats a write that fails as the end of the process, or tries it again
 // at once and for ever; so two failures that pass by themselves are waited out here, below Pebble:
 //
-//   - No space left: the writing goroutine waits until a probe file can be written. Meanwhile full() says so: the store
+//   - No space left, or no more of what the user may have (a quota, which is told as no space to Pebble): the writing goroutine waits until a probe file can be written. Meanwhile full() says so: the store
 //     takes batches into memory up to heldBytesMax, then none (the tail repeats them), and tells it in Err. Nothing is lost, and nothing has to
 //     be rebuilt.
 //   - No file descriptor left: a few tries with pauses; connections come and go.
@@ -43,6 +43,7 @@ const (
 )
 
 func newDisk(fs vfs.FS, dir string, logger *slog.Logger, closing chan struct{}) *disk {
+	fs = quotaFS{fs}
 	d := &disk{dir: dir, inner: fs, logger: logger, closing: closing, probe: diskProbeInterval, pause: openFilePause, hang: flushPatience}
 	d.FS = vfs.OnDiskFull(fs, d.waitForSpace)
 	return d
@@ -142,4 +143,80 @@ func passing(err error) bool {
 		}
 	}
 	return false
+}
+
+// quotaFS tells a quota that is used up (EDQUOT) as what it is to whoever writes: a disk that is full, and will have space again.
+type quotaFS struct{ vfs.FS }
+
+func full(err error) error {
+	if errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%v: %w", err, syscall.ENOSPC) // Pebble looks at the innermost error
+	}
+	return err
+}
+
+// Create implements vfs.FS.
+func (q quotaFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	return quotaFileOf(q.FS.Create(name, category))
+}
+
+// OpenReadWrite implements vfs.FS.
+func (q quotaFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	return quotaFileOf(q.FS.OpenReadWrite(name, category, opts...))
+}
+
+// ReuseForWrite implements vfs.FS.
+func (q quotaFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	return quotaFileOf(q.FS.ReuseForWrite(oldname, newname, category))
+}
+
+// MkdirAll implements vfs.FS.
+func (q quotaFS) MkdirAll(dir string, perm os.FileMode) error { return full(q.FS.MkdirAll(dir, perm)) }
+
+// Link implements vfs.FS.
+func (q quotaFS) Link(oldname, newname string) error { return full(q.FS.Link(oldname, newname)) }
+
+// Rename implements vfs.FS.
+func (q quotaFS) Rename(oldname, newname string) error { return full(q.FS.Rename(oldname, newname)) }
+
+// Unwrap lets Pebble find the file system at the bottom.
+func (q quotaFS) Unwrap() vfs.FS { return q.FS }
+
+// quotaFile is a file that is written to.
+type quotaFile struct{ vfs.File }
+
+func quotaFileOf(f vfs.File, err error) (vfs.File, error) {
+	if err != nil {
+		return nil, full(err)
+	}
+	return quotaFile{f}, nil
+}
+
+// Write implements vfs.File.
+func (f quotaFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	return n, full(err)
+}
+
+// WriteAt implements vfs.File.
+func (f quotaFile) WriteAt(p []byte, offset int64) (int, error) {
+	n, err := f.File.WriteAt(p, offset)
+	return n, full(err)
+}
+
+// Preallocate implements vfs.File.
+func (f quotaFile) Preallocate(offset, length int64) error {
+	return full(f.File.Preallocate(offset, length))
+}
+
+// Sync implements vfs.File.
+func (f quotaFile) Sync() error { return full(f.File.Sync()) }
+
+// SyncData implements vfs.File.
+func (f quotaFile) SyncData() error { return full(f.File.SyncData()) }
+
+// SyncTo implements vfs.File.
+func (f quotaFile) SyncTo(length int64) (bool, error) {
+	whole, err := f.File.SyncTo(length)
+	return whole, full(err)
 }

@@ -57,7 +57,7 @@ func openSick(t *testing.T, d *sickDisk) *Store {
 // until waits for something that another goroutine does without telling.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) { // nothing tells when it happens
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) { // nothing tells when it happens
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
@@ -71,10 +71,16 @@ func startFlush(t *testing.T, s *Store) {
 }
 
 func TestAFullDiskIsWaitedOut(t *testing.T) {
+	for name, err := range map[string]error{"no space": syscall.ENOSPC, "a quota": syscall.EDQUOT} {
+		t.Run(name, func(t *testing.T) { aFullDiskIsWaitedOut(t, err) })
+	}
+}
+
+func aFullDiskIsWaitedOut(t *testing.T, full error) {
 	d := newSickDisk()
 	s := openSick(t, d)
 	must(t, s.Batch(1, groupsBatch(0, "a", "b")))
-	d.writes("", syscall.ENOSPC)
+	d.writes("", full)
 	startFlush(t, s)
 	until(t, "the disk is full", func() bool { return s.Err(1) != nil })
 	if err := s.Err(1); !errors.Is(err, ErrStorage) || !strings.Contains(err.Error(), "no space") || !strings.Contains(err.Error(), "projection") {
@@ -90,6 +96,7 @@ func TestAFullDiskIsWaitedOut(t *testing.T) {
 		t.Errorf("a batch while the disk is full is not told: %d", read)
 	}
 	wantGroups(t, s, 1, "a", "b", "c")
+	must(t, s.Reads(1))
 	next, taken := int64(3), 0
 	raw := eventlog.Encode(eventlog.Record{
 		Key:   eventlog.Key{Type: eventlog.TypeOffsetCommit, Group: "g", Topic: "t"},
@@ -117,6 +124,9 @@ func TestAFullDiskIsWaitedOut(t *testing.T) {
 		}
 	}
 	wantGroups(t, s, 1, "a", "b", "c") // reading goes on
+	if err := s.Reads(1); !errors.Is(err, ErrStorage) {
+		t.Errorf("Reads, when memory takes nothing more: %v", err)
+	}
 	if err := s.Reset(2, "cut off"); !errors.Is(err, ErrStorage) {
 		t.Errorf("Reset: %v", err)
 	}

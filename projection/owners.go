@@ -10,9 +10,9 @@ import (
 	"streamkeeper/eventlog"
 )
 
-// replicaKept is how long a replica is remembered after its last ownership record: a day, as long as it is listed among
+// ReplicaKept is how long a replica is remembered after its last ownership record: a day, as long as it is listed among
 // the nodes of the cluster (design D9), and the longest time between two claims of one that runs.
-const replicaKept = 24*time.Hour + 6*time.Hour
+const ReplicaKept = 24*time.Hour + 6*time.Hour
 
 // replicasMax bounds the table of replicas, against a deployment that draws a new node id at every start. The ones not
 // heard of for longest are forgotten.
@@ -108,7 +108,7 @@ func (s *Store) Owners() map[int32]eventlog.Owner {
 func (s *Store) Replicas() []eventlog.Owner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	oldest := s.cfg.Now().Add(-replicaKept).UnixMilli()
+	oldest := s.cfg.Now().Add(-ReplicaKept).UnixMilli()
 	var replicas []eventlog.Owner
 	for _, o := range s.replicas {
 		if o.Timestamp >= oldest {
@@ -158,7 +158,7 @@ func outlasts(was, o eventlog.Owner) bool {
 // outdated are the nodes that can be forgotten. s.mu is held.
 func (s *Store) outdated() []int32 {
 	var nodes, kept []int32
-	oldest := s.cfg.Now().Add(-replicaKept).UnixMilli()
+	oldest := s.cfg.Now().Add(-ReplicaKept).UnixMilli()
 	for node, o := range s.replicas {
 		if o.Timestamp < oldest {
 			nodes = append(nodes, node)

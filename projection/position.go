@@ -88,6 +88,29 @@ func (s *Store) Err(p int32) error {
 	return firstError(e.err(), e.hangs())
 }
 
+// Reads says why nothing more is read of p: as Err, but that a disk which is full is no reason as long as memory takes what is read.
+func (s *Store) Reads(p int32) error {
+	part, err := s.part(p)
+	if err != nil {
+		return err
+	}
+	part.mu.Lock()
+	err = part.err
+	part.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	e, err := s.current()
+	if err != nil {
+		return err
+	}
+	defer e.release()
+	if full := s.disk.full(); full != nil && e.held.Load() >= heldBytesMax {
+		return full
+	}
+	return firstError(e.err(), e.hangs())
+}
+
 // OnApplied calls f after each batch that moved a partition on: next is the first offset not applied yet. f must not
 // block: it holds up the tail. Register before the tail runs.
 func (s *Store) OnApplied(f func(p int32, next int64)) {

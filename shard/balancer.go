@@ -14,7 +14,8 @@ import (
 
 // Members of the ownership group tell in their metadata which partitions they can't serve, behind what the cooperative sticky protocol has in its user
 // data, where everybody else looks no further: replicas before this, and Kafka's tools. The leader of the group heeds it; one that is older does not, so
-// until it has been replaced declined partitions stay where they are. While nobody declines anything the placement is the library's.
+// until it has been replaced declined partitions stay where they are. Older leaders place by the library, or do while nobody declines anything. What they and
+// newer ones come to is as even, and each leaves the other's where it is.
 
 // declineMark begins what a member says of itself.
 const declineMark = "\x00streamkeeper:"
@@ -90,7 +91,7 @@ func parseRanges(s string) (ps []int32) {
 	return ps
 }
 
-// decliningBalancer is the cooperative sticky balancer, with members that decline partitions.
+// decliningBalancer is the cooperative sticky balancer with a placement of our own (place): members may decline partitions, and neighbours part.
 type decliningBalancer struct {
 	kgo.GroupBalancer
 	topic    string
@@ -115,16 +116,14 @@ func (b decliningBalancer) MemberBalancer(members []kmsg.JoinGroupResponseMember
 	return balancer, balancer.MemberTopics(), nil
 }
 
-// Balance implements kgo.ConsumerBalancerBalance.
+// Balance implements kgo.ConsumerBalancerBalance. The members come in the order of their ids.
 func (b decliningBalancer) Balance(members *kgo.ConsumerBalancer, topics map[string]int32) kgo.IntoSyncAssignment {
 	var seats []seat
 	var who []*kmsg.JoinGroupResponseMember
-	declining := false
 	members.EachMember(func(m *kmsg.JoinGroupResponseMember, meta *kmsg.ConsumerMemberMetadata) {
 		s := seat{round: meta.Generation, declines: map[int32]bool{}}
 		for p := range readNote(meta.UserData) {
 			s.declines[p] = true
-			declining = true
 		}
 		for _, t := range meta.OwnedPartitions {
 			if t.Topic == b.topic {
@@ -135,9 +134,6 @@ func (b decliningBalancer) Balance(members *kgo.ConsumerBalancer, topics map[str
 			seats, who = append(seats, s), append(who, m)
 		}
 	})
-	if library, ok := b.GroupBalancer.(kgo.ConsumerBalancerBalance); ok && !declining {
-		return library.Balance(members, topics)
-	}
 	plan := members.NewPlan()
 	for i, ps := range place(topics[b.topic], seats) {
 		plan.AddPartitions(who[i], b.topic, ps)

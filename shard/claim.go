@@ -23,8 +23,11 @@ func (s *Shard) want(wanted bool) {
 		s.startClaim(0)
 	case !wanted && s.state == claiming:
 		s.end(ErrNotOwner)
+	case !wanted && s.state == active && s.blind():
+		// It would not see its successor, and what a revoked owner answers waits for what it reads: clients would hang until the lease is over.
+		s.end(ErrNotOwner)
 	}
-	// A serving shard that is revoked serves on until the successor's ownership record or the end of the lease (watchLease).
+	// Any other serving shard that is revoked serves on until the successor's ownership record or the end of the lease (watchLease).
 }
 
 // lose ends the shard at once: the group went on without us.
@@ -101,7 +104,7 @@ func (s *Shard) awaitEnd(ctx context.Context, pause time.Duration) error {
 			return ctx.Err()
 		case <-time.After(wait):
 		}
-		if err := store.Err(s.partition); err != nil {
+		if err := store.Reads(s.partition); err != nil {
 			return err
 		}
 		counted, err := s.host.counted()

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -17,7 +18,7 @@ import (
 
 // A replica that can't serve a shard for a reason of its own declines it: the ownership group is told, and gives it to another replica that can. What all
 // decline stays where it is, and is tried there again and again. A reason that may pass is believed for a while, longer each time it comes back, and
-// then the shard may come again: so a shard that two replicas can't serve does not go to and fro.
+// then the shard may come again: so a shard that two replicas can't serve does not go to and fro. That the log is still read can be seen to end.
 
 const (
 	// declineLook is the time between two looks at what has changed; changes within it make one rebalance.
@@ -25,6 +26,9 @@ const (
 	// declinePatience is how long a store may be out of order before its shards are declined: longer than a disk hesitates, and well below what clients wait for
 	// one answer (30 s), as some come only when the projection goes on (read barriers, D3).
 	declinePatience = 8 * time.Second
+	// unreachedPatience is how long a broker may be silent here, and lead all the same: longer than a cluster takes to give up one that is silent everywhere (9 s,
+	// broker.session.timeout.ms), so that nothing moves because of that.
+	unreachedPatience = 15 * time.Second
 	// declineHoldMin and declineHoldMax bound how long a reason that may pass is believed; it doubles each time the reason comes back. Each attempt
 	// moves shards to this replica and, where it fails, away again.
 	declineHoldMin = time.Minute
@@ -42,11 +46,13 @@ const (
 	DeclinedRecord  = "record"  // a record in it is of a newer version, or can't be read
 	DeclinedStorage = "storage" // the data directory takes nothing
 	DeclinedClock   = "clock"   // all leaders refuse this machine's time
-	DeclinedRights  = "rights"  // the cluster refuses this replica's identity
+	DeclinedRights  = "rights"  // the cluster refuses this replica's identity to read it, to write it, or to claim it
+	DeclinedBroker  = "broker"  // the broker that leads it does not answer this replica, and is its leader all the same
+	DeclinedReading = "reading" // it is still read, or read again: whoever has read it to its end serves meanwhile
 )
 
 // DeclineReasons are all of them.
-var DeclineReasons = []string{DeclinedRecord, DeclinedStorage, DeclinedClock, DeclinedRights}
+var DeclineReasons = []string{DeclinedRecord, DeclinedStorage, DeclinedClock, DeclinedRights, DeclinedBroker, DeclinedReading}
 
 // Decline says why this replica does not serve a partition.
 type Decline struct {
@@ -67,6 +73,7 @@ type declines struct {
 	urgedAt time.Time
 
 	refused clockRefusals
+	reading reading
 }
 
 // clockRefusals are the assigned partitions whose leaders refused our time, and took nothing since. It is our clock that is wrong where all did; where
@@ -99,22 +106,26 @@ func declineReason(err error) string {
 	return ""
 }
 
-// add declines a partition; nothing happens where it is declined.
+// add declines a partition; nothing happens where it is declined. That it is read is believed for as long as it is so, and gives way to other reasons.
 func (d *declines) add(p int32, why string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x, now := d.by[p], time.Now()
 	switch {
+	case x != nil && x.now && (x.Why != DeclinedReading || why == DeclinedReading):
+		return
 	case x == nil:
 		x = &declined{hold: declineHoldMin}
-	case x.now:
-		return
+	case why == DeclinedReading:
 	case now.Sub(x.lifted) > declineHoldMax: // long ago
 		x.hold = declineHoldMin
 	default:
 		x.hold = min(2*x.hold, declineHoldMax)
 	}
 	x.Decline = Decline{Partition: p, Why: why, Err: err, Until: now.Add(x.hold)}
+	if why == DeclinedReading {
+		x.Until = now
+	}
 	x.now = true
 	if d.by == nil {
 		d.by = map[int32]*declined{}
@@ -128,8 +139,11 @@ func (d *declines) lift(now time.Time, lasts func(*Decline) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, x := range d.by {
-		if x.now && !now.Before(x.Until) && !lasts(&x.Decline) {
-			x.now, x.lifted = false, now
+		if x.now && !now.Before(x.Until) && !lasts(&x.Decline) && !(x.Why == DeclinedReading && d.reads(x.Partition, now)) {
+			x.now = false
+			if x.Why != DeclinedReading { // which is believed no longer when it comes back
+				x.lifted = now
+			}
 			d.fresh = true
 		}
 	}
@@ -144,17 +158,15 @@ func (d *declines) passed(p int32, now time.Time) {
 	if x == nil || !x.now {
 		return
 	}
-	switch x.Why {
-	case DeclinedRights:
-		x.Until = now
-	case DeclinedClock:
-		for _, y := range d.by {
-			if y.now && y.Why == DeclinedClock {
-				y.Until = now
-			}
+	for _, y := range d.by {
+		if y.now && y.Why == x.Why && (x.Why == DeclinedClock || x.Why == DeclinedRights && (y == x || ofTopic(x.Err) && ofTopic(y.Err))) {
+			y.Until = now
 		}
 	}
 }
+
+// ofTopic says that what the cluster refuses is a right on the log's topic, which a replica has for all partitions or for none.
+func ofTopic(err error) bool { return errors.Is(err, kerr.TopicAuthorizationFailed) }
 
 // list are those of this moment, ascending.
 func (d *declines) list() []Decline {
@@ -178,6 +190,17 @@ func (h *Host) decline(p int32, err error) {
 	case "":
 	case DeclinedClock:
 		h.declines.refuse(p, err, time.Now())
+	case DeclinedRights:
+		if errors.Is(err, kerr.TransactionalIDAuthorizationFailed) { // in words that shards with the same trouble have in common
+			err = fmt.Errorf("the process needs WRITE and DESCRIBE on the transactional ids that begin with %s-: %w", h.cfg.Log.Identity().Topic, kerr.TransactionalIDAuthorizationFailed)
+		}
+		if !ofTopic(err) {
+			h.declines.add(p, why, err)
+			return
+		}
+		for q := range h.Partitions() { // or they would come here and go again one after the other
+			h.declines.add(q, why, err)
+		}
 	default:
 		h.declines.add(p, why, err)
 	}
@@ -246,6 +269,7 @@ func (h *Host) watchDeclines(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			h.lookAtStore(now)
+			h.lookAtReading(now)
 			h.lookAtClock(now)
 			h.declines.lift(now, h.lasts)
 			h.tellDeclines(now)
@@ -253,9 +277,15 @@ func (h *Host) watchDeclines(ctx context.Context) {
 	}
 }
 
-// lookAtStore declines partitions that can't be read, and all that can't be stored for long.
+// lookAtStore declines partitions that can't be read, or may not be, and all that can't be stored for long.
 func (h *Host) lookAtStore(now time.Time) {
 	for p := range h.Partitions() {
+		if err := h.cfg.Log.Denied(p); err != nil {
+			h.declines.add(p, DeclinedRights, err)
+		}
+		if err := h.unreached(p, unreachedPatience); err != nil {
+			h.declines.add(p, DeclinedBroker, err)
+		}
 		err := h.cfg.Store.Err(p)
 		if errors.Is(err, eventlog.ErrRefused) {
 			h.declines.add(p, DeclinedRecord, err)
@@ -283,10 +313,19 @@ func (d *declines) illFor(p int32, now time.Time, ill bool) time.Duration {
 	return now.Sub(d.ill[p])
 }
 
+// unreached is why p can't be reached, where the broker that leads it has not answered this replica for so long.
+func (h *Host) unreached(p int32, patience time.Duration) error {
+	silent, err := h.cfg.Log.Unreached(p)
+	if silent < patience {
+		return nil
+	}
+	return err
+}
+
 // lasts says that a reason can be seen to be there still.
 func (h *Host) lasts(d *Decline) bool {
 	err := h.cfg.Store.Err(d.Partition)
-	return errors.Is(err, eventlog.ErrRefused) || errors.Is(err, projection.ErrStorage)
+	return errors.Is(err, eventlog.ErrRefused) || errors.Is(err, projection.ErrStorage) || h.cfg.Log.Denied(d.Partition) != nil || h.unreached(d.Partition, 0) != nil
 }
 
 // tellDeclines tells the group what changed. It makes a rebalance only where that moves something: a shard that is assigned here and declined, and the group
@@ -296,13 +335,17 @@ func (h *Host) tellDeclines(at time.Time) {
 	d := &h.declines
 	d.mu.Lock()
 	now := map[int32]string{}
-	var gone, back []int32
+	var gone, unread, back []int32
 	var because error
 	until := time.Time{}
 	for p, x := range d.by {
 		if x.now {
 			now[p] = x.Why
-			if _, ok := said[p]; !ok && h.shards[p].wantedNow.Load() {
+			switch _, ok := said[p]; {
+			case ok || !h.shards[p].wantedNow.Load():
+			case x.Why == DeclinedReading:
+				unread = append(unread, p)
+			default:
 				gone, because, until = append(gone, p), x.Err, x.Until
 			}
 		}
@@ -312,7 +355,7 @@ func (h *Host) tellDeclines(at time.Time) {
 			back = append(back, p)
 		}
 	}
-	urgent := len(gone)+len(back) > 0 && (!maps.Equal(now, d.urged) || at.Sub(d.urgedAt) >= declineAgain)
+	urgent := len(gone)+len(unread)+len(back) > 0 && (!maps.Equal(now, d.urged) || at.Sub(d.urgedAt) >= declineAgain)
 	if urgent {
 		d.urged, d.urgedAt = now, at
 	}
@@ -325,6 +368,9 @@ func (h *Host) tellDeclines(at time.Time) {
 	if urgent && len(gone) > 0 {
 		h.log.Log(context.Background(), slog.LevelWarn, "shards can't be served here and are left to other replicas, if they can",
 			"shards", len(gone), "partitions", partitionRanges(gone), "because", because, "again", time.Until(until).Round(time.Second))
+	}
+	if urgent && len(unread) > 0 {
+		h.log.Info("shards are left to other replicas, if they can serve them, until the log is read here", "shards", len(unread), "partitions", partitionRanges(unread))
 	}
 	if urgent && len(back) > 0 {
 		h.log.Info("shards may be assigned to this replica again", "shards", len(back), "partitions", partitionRanges(back))

@@ -14,7 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"pgregory.net/rapid"
 
 	"streamkeeper/eventlog"
 	"streamkeeper/projection"
@@ -22,77 +21,6 @@ import (
 	"streamkeeper/shard/offsets"
 	"streamkeeper/shard/streams"
 )
-
-// TestPlacement: whatever members own and decline, every partition has one seat, nobody has what he declines where another does not, it is as even as
-// that allows, and a second placement of the outcome moves nothing.
-func TestPlacement(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.Int32Range(0, 12).Draw(t, "partitions")
-		seats := make([]seat, rapid.IntRange(1, 5).Draw(t, "members"))
-		subset := func(label string) (ps []int32) {
-			for p := range n {
-				if rapid.Bool().Draw(t, fmt.Sprintf("%s %d", label, p)) {
-					ps = append(ps, p)
-				}
-			}
-			return ps
-		}
-		for s := range seats {
-			seats[s] = seat{owns: subset("owns"), round: rapid.Int32Range(0, 3).Draw(t, "round"), declines: map[int32]bool{}}
-			for _, p := range subset("declines") {
-				seats[s].declines[p] = true
-			}
-		}
-		out := place(n, seats)
-		count := map[int32]int{}
-		for s, ps := range out {
-			for _, p := range ps {
-				count[p]++
-				able := slices.ContainsFunc(seats, func(o seat) bool { return !o.declines[p] })
-				if able && seats[s].declines[p] {
-					t.Fatalf("member %d has partition %d, which it declines: %v", s, p, out)
-				}
-				for o := range seats { // what can simply be moved would have been
-					if len(out[o])+2 <= len(ps) && !seats[o].declines[p] {
-						t.Fatalf("member %d has %d and member %d has %d, and could have partition %d: %v", s, len(ps), o, len(out[o]), p, out)
-					}
-				}
-			}
-		}
-		for p := range n {
-			if count[p] != 1 {
-				t.Fatalf("partition %d has %d seats: %v", p, count[p], out)
-			}
-		}
-		for s := range seats {
-			seats[s].owns, seats[s].round = out[s], 4
-		}
-		if again := place(n, seats); !slices.EqualFunc(again, out, slices.Equal[[]int32]) {
-			t.Fatalf("placed again: %v, before: %v", again, out)
-		}
-	})
-}
-
-// TestPlacementOverAThird: the first can give what it has too much of only to the second, which gives something else to the third.
-func TestPlacementOverAThird(t *testing.T) {
-	never := func(ps ...int32) map[int32]bool {
-		m := map[int32]bool{}
-		for _, p := range ps {
-			m[p] = true
-		}
-		return m
-	}
-	out := place(6, []seat{
-		{owns: []int32{0, 1, 2, 3}, declines: never()},
-		{owns: []int32{4, 5}, declines: never()},
-		{declines: never(0, 1, 2, 3)},
-	})
-	for s, ps := range out {
-		if len(ps) != 2 {
-			t.Errorf("member %d has %v, want two each: %v", s, ps, out)
-		}
-	}
-}
 
 func TestMemberNote(t *testing.T) {
 	plain := kgo.CooperativeStickyBalancer().JoinGroupMetadata([]string{"log"}, map[string][]int32{"log": {1, 2}}, 7)
@@ -272,6 +200,100 @@ func TestADiskIsNotWaitedForLong(t *testing.T) {
 	})
 }
 
+// A replica that may not read a partition would wait for its end for ever: it declines it, for as long as that lasts, whether it owns it or never got there.
+func TestWhatMayNotBeReadIsDeclined(t *testing.T) {
+	for name, serves := range map[string]bool{"serving": true, "starting": false} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 2, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+				denied := fmt.Errorf("read: %w", kerr.TopicAuthorizationFailed)
+				var r *node
+				if serves {
+					r = serving(t, log, start)
+					log.Deny(1, denied)
+				} else {
+					log.Steal(0, eventlog.Ownership{Format: eventlog.OwnershipFormat, NodeID: 7, Instance: "before", Partitions: 2}).Close()
+					log.Deny(1, denied)
+					r = start(0)
+					r.m.assign(time.Hour, 0, 1)
+				}
+				time.Sleep(2 * time.Second) // the bubble's clock
+				if told := r.m.told(); len(told) != 1 || len(told[0]) != 1 || told[0][1] != DeclinedRights {
+					t.Fatalf("the group was told %v", told)
+				}
+				time.Sleep(3 * declineHoldMin) // the bubble's clock
+				if d := r.Declines(); len(d) != 1 || len(r.m.told()) > 1 && serves {
+					t.Fatalf("%v are declined while it lasts, and the group was told %v", d, r.m.told())
+				}
+				log.Deny(1, nil)
+				time.Sleep(time.Second) // the bubble's clock
+				if d := r.Declines(); len(d) != 0 {
+					t.Errorf("%v are declined", d)
+				}
+				r.awaitServing(t)
+			})
+		})
+	}
+}
+
+// Who is revoked and does not read the log any more would not see his successor, and his clients would wait for answers that prove something.
+func TestWhoDoesNotReadGivesWayAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(*node, *eventlog.Fake)
+		goes bool
+	}{
+		"denied": {func(_ *node, log *eventlog.Fake) { log.Deny(0, kerr.TopicAuthorizationFailed) }, true},
+		"sick, and nothing is read": {func(r *node, log *eventlog.Fake) {
+			r.store.fail(fmt.Errorf("%w: read-only", projection.ErrStorage))
+			log.HoldTail(0)
+		}, true},
+		"sick, and read all the same": {func(r *node, _ *eventlog.Fake) { r.store.fail(fmt.Errorf("%w: no space", projection.ErrStorage)) }, false},
+		"well":                        {func(*node, *eventlog.Fake) {}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+				r := serving(t, log, start)
+				c.do(r, log)
+				time.Sleep(declinePatience + time.Second) // the bubble's clock
+				r.m.revoke(0)
+				time.Sleep(100 * time.Millisecond) // the bubble's clock
+				if r.Owns(0) == c.goes {
+					t.Errorf("served after it was revoked: %t", r.Owns(0))
+				}
+			})
+		})
+	}
+}
+
+// A right on the topic is one on all partitions: what is written to one tells of all, and that one can be claimed again tells of all.
+func TestARightOnTheTopicIsOneOnAll(t *testing.T) {
+	inWorld(t, 4, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := start(0)
+		r.m.assign(time.Hour, 0, 1)
+		r.awaitServing(t)
+		refused := fmt.Errorf("%w: %w", eventlog.ErrAppendRefused, kerr.TopicAuthorizationFailed)
+		log.FailAppend(0, refused)
+		log.FailClaim(0, refused)
+		r.write(0)
+		time.Sleep(2 * time.Second) // the bubble's clock
+		told := r.m.told()
+		if len(told) != 1 || len(told[0]) != 4 || told[0][3] != DeclinedRights || !r.Owns(1) {
+			t.Fatalf("the group was told %v; shard 1 is served: %t", told, r.Owns(1))
+		}
+		time.Sleep(2 * claimRetryMax) // the bubble's clock
+		if d := r.Declines(); len(d) != 0 || !r.Owns(0) {
+			t.Errorf("%v are declined after one was claimed; shard 0 is served: %t", d, r.Owns(0))
+		}
+		// One on a transactional id is not.
+		log.FailAppend(0, eventlog.ErrOutcomeUnknown)
+		log.FailClaim(0, kerr.TransactionalIDAuthorizationFailed)
+		r.write(0)
+		time.Sleep(2 * time.Second) // the bubble's clock
+		if d := r.Declines(); len(d) != 1 || d[0].Partition != 0 {
+			t.Errorf("%v are declined", d)
+		}
+	})
+}
+
 // What is found out after the metadata of a join was sent, and before the answer of the sync assigns the shard, the group has not heard.
 func TestDeclinedBetweenJoinAndSync(t *testing.T) {
 	for why, err := range map[string]error{
@@ -437,5 +459,27 @@ func TestClaimsHaveAnOrder(t *testing.T) {
 		claims(b, 0)
 		a.stop()
 		claims(start(0), 1)
+	})
+}
+
+// A replica that nobody can stand in for has a full disk. What it reads goes into memory, so it claims anew after an append that failed, and says whose a
+// group is.
+func TestAFullDiskThatMemoryStandsInFor(t *testing.T) {
+	inWorld(t, 2, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		r.store.fill()
+		time.Sleep(time.Minute) // the bubble's clock
+		log.FailAppend(0, eventlog.ErrOutcomeUnknown)
+		r.write(0)
+		time.Sleep(10 * time.Second) // the bubble's clock
+		if n := r.OwnedCount(); n != 2 {
+			t.Errorf("%d shards are served after an append failed", n)
+		}
+		if err := r.Barrier(t.Context(), 0); err != nil {
+			t.Errorf("a barrier: %v", err)
+		}
+		if known, err := r.Known("anybody's"); known || err != nil {
+			t.Errorf("whose is a group that is not here: %v, %v", known, err)
+		}
 	})
 }

@@ -24,6 +24,7 @@
 //	list.go        the groups of all shards that this replica answers for, while shards move
 //	verbs_offsets.go, verbs_description.go   of offsets; what the log says of topology descriptions
 //	verbs_config.go   the configuration of a group
+//	forgotten.go   replicas that are gone for good
 //	verbs_convert.go   steps of a conversion to a classic group of the cluster
 //	verbs_explain.go   why a group is in its state
 //	sweep.go       groups that the cleanup judges, many in one turn and one append
@@ -37,7 +38,8 @@
 //	timers.go      the timers of a shard, in one heap
 //	overlay.go     committed offsets that the projection has not applied yet, and the view over both
 //	membership.go  taking part in the consumer group among replicas; membership_leave.go ends it
-//	declines.go    partitions that this replica can't serve; balancer.go: how the group hears of it; placement.go: who serves them instead
+//	declines.go    partitions that this replica can't serve; reading.go: or has still to read; balancer.go: how the group hears of it
+//	placement.go   who gets which partition
 //	members.go     who is in the group: node ids, refusals
 //	lease.go       the lease that the group grants; lease_linux.go, lease_other.go: its clock
 //	tail.go        how old what was read of the log is: the other half of the lease

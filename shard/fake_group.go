@@ -131,34 +131,11 @@ func (g *FakeGroup) remove(id string) {
 	g.balance()
 }
 
-// balance moves as few targets as it can until they are shared evenly. g.mu is held.
+// balance places the targets anew, as the real group's leader does. g.mu is held.
 func (g *FakeGroup) balance() {
 	if len(g.members) == 0 {
 		return
 	}
-	if slices.ContainsFunc(g.members, func(s *fakeSeat) bool { return len(s.declines) > 0 }) {
-		g.place()
-		return
-	}
-	count := map[*fakeSeat]int{}
-	for _, s := range g.target {
-		count[s]++
-	}
-	least := func() *fakeSeat {
-		return slices.MinFunc(g.members, func(a, b *fakeSeat) int { return count[a] - count[b] })
-	}
-	most := len(g.target)/len(g.members) + min(1, len(g.target)%len(g.members))
-	for p, s := range g.target {
-		if to := least(); s == nil || count[s] > most || count[s] > count[to]+1 {
-			count[s]--
-			count[to]++
-			g.target[p] = to
-		}
-	}
-}
-
-// place does the same where members decline partitions. g.mu is held.
-func (g *FakeGroup) place() {
 	seats := make([]seat, len(g.members))
 	for i, m := range g.members {
 		seats[i].declines = map[int32]bool{}

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -35,6 +36,8 @@ type Store interface {
 	OnRead(f func(p int32, next, end int64))
 	// Wait returns when everything below offset is applied, or with ctx's error.
 	Wait(ctx context.Context, p int32, offset int64) error
+	// Reads says why nothing more is read of the partition: as Err, but that a store which takes what is read into memory, because its disk is full, reads.
+	Reads(p int32) error
 	// AtEnd says that the projection has stood at the end of the partition since the process started.
 	AtEnd(p int32) bool
 	// Restarts counts how often the partition was forgotten and read again since the process started.
@@ -95,6 +98,7 @@ type Host struct {
 	order        atomic.Int64    // the highest Order of an ownership record seen
 	declines     declines        // partitions that this replica can't serve
 	claims       sync.WaitGroup  // goroutines that claim or release
+	forgotten    forgottenNodes  // replicas that are gone for good
 	hydrating    chan struct{}   // held by whoever reads the groups of a shard that is taken over
 }
 
@@ -123,7 +127,14 @@ func New(cfg Config) *Host {
 			h.shards[p].lost.see(o, cfg.Self.NodeID)
 		}
 	}
-	cfg.Store.OnApplied(func(p int32, next int64) { h.shards[p].postApplied(next) })
+	h.forgotten.stale.Store(true)
+	group := h.Partition(h.group())
+	cfg.Store.OnApplied(func(p int32, next int64) {
+		if p == group {
+			h.forgotten.stale.Store(true)
+		}
+		h.shards[p].postApplied(next)
+	})
 	cfg.Store.OnRead(func(p int32, next, end int64) { h.shards[p].tail.read(cfg.Membership.Lease().Now(), next, end) })
 	cfg.Store.OnOwner(func(p int32, o eventlog.Owner) {
 		h.sawOrder(o.Order)
@@ -325,16 +336,31 @@ func (h *Host) Known(group string) (bool, error) {
 	}
 	p := h.Partition(group)
 	known, err := h.cfg.Store.HasGroup(p, group)
-	if refused := h.cfg.Store.Err(p); refused != nil {
-		err = refused
+	if unread := h.cfg.Store.Reads(p); unread != nil {
+		err = unread
 	}
 	return known, err
 }
 
-// Barrier returns when the projection of partition p has applied everything that was in the log when Barrier was called.
+// Fresh says that the partition was read to its end since this replica started, or began to read it anew, and within the last session time-out of the group.
+func (h *Host) Fresh(p int32) bool {
+	fresh := Instant(h.shards[p].tail.fresh.Load())
+	return !h.Unread(p) && h.cfg.Membership.Lease().Now().Sub(fresh) < h.cfg.Membership.LeaseDuration()
+}
+
+// Unread says that there are certainly records in the partition that this replica has not read, or may be from long ago: it was not read to its end
+// since this replica started, or began to read it anew; it can't be read, or may not be; the leader named a later end with the last batch.
+func (h *Host) Unread(p int32) bool {
+	return !h.cfg.Store.AtEnd(p) || h.shards[p].tail.behind.Load() || errors.Is(h.cfg.Store.Err(p), eventlog.ErrRefused) || h.cfg.Log.Denied(p) != nil
+}
+
+// Barrier returns when the projection of partition p has applied everything that was in the log when Barrier was called; ErrBlind where it may not read that.
 func (h *Host) Barrier(ctx context.Context, p int32) error {
-	if err := h.cfg.Store.Err(p); err != nil {
+	if err := h.cfg.Store.Reads(p); err != nil {
 		return err
+	}
+	if err := h.cfg.Log.Denied(p); err != nil {
+		return fmt.Errorf("%w: %w", ErrBlind, err)
 	}
 	end, err := h.cfg.Log.End(ctx, p)
 	if err != nil {

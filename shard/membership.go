@@ -274,14 +274,20 @@ func (m *KafkaMembership) heartbeat(ctx context.Context, b beat) {
 }
 
 // forgotten: the coordinator does not know the member id. Ids of dynamic members never come back, so everything is
-// lost, without waiting for kgo to find out.
+// lost, without waiting for kgo to find out. It may never do so: a coordinator that was replaced while it hung has forgotten all
+// its members when it wakes up, and answers what lay in its socket, while kgo's own heartbeat has gone to its successor. So kgo is told to
+// join again, whereupon the partitions are assigned anew.
 func (m *KafkaMembership) forgotten(b beat) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if b.member != m.member || m.leaving {
-		return
+	known := b.member == m.member && !m.leaving
+	if known {
+		m.lostLocked("the group no longer knows this replica")
 	}
-	m.lostLocked("the group no longer knows this replica")
+	client := m.client
+	m.mu.Unlock()
+	if known {
+		client.ForceRebalance()
+	}
 }
 
 // join starts the client that takes part in the group; none where Leave was called before.

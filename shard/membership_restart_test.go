@@ -4,13 +4,13 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -48,23 +48,21 @@ func restartAfterAKillAtOnce(t *testing.T, w *world) {
 }
 
 func TestRunBeforeTheClusterIsThere(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().(*net.TCPAddr)
-	l.Close()
-	w := &world{t: t, seeds: addr.String(), topic: "log"}
-	a := w.start("a", 1)
-	time.Sleep(testTimes.session) // it has tried in vain
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(addr.Port), kfake.SeedTopics(testPartitions, "log"),
-		kfake.GroupMinSessionTimeout(100*time.Millisecond), kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	w.shared(20*time.Second, a)
-	a.stop()
+	synctest.Test(t, func(t *testing.T) {
+		const port = 9092
+		n := new(kfake.VirtualNetwork)
+		w := emptyWorld(t, fmt.Sprint("localhost:", port)).bubbled(n)
+		a := w.start("a", 1)
+		time.Sleep(testTimes.session) // of the bubble: it has tried in vain
+		c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(port), kfake.ListenFn(n.Listen), kfake.SeedTopics(testPartitions, w.topic),
+			kfake.GroupMinSessionTimeout(100*time.Millisecond), kfake.BrokerConfigs(testSettings))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		w.shared(20*time.Second, a)
+		a.stop()
+	})
 }
 
 // processThatWakesUpHasNoLease: a stopped process that wakes up must see its lease as over before it answers anything: a child process answers a
@@ -123,7 +121,8 @@ func TestMembershipChild(t *testing.T) {
 	if len(args) != 2 {
 		return
 	}
-	w := &world{t: t, seeds: args[0], topic: args[1]}
+	w := emptyWorld(t, args[0])
+	w.topic = args[1]
 	r := w.start("child", 1)
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		now, n := r.Lease().Now(), 0

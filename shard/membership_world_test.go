@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -30,6 +31,8 @@ type world struct {
 	t     testing.TB
 	seeds string
 	topic string
+	dial  func(ctx context.Context, network, address string) (net.Conn, error)
+	clock Clock // of the leases
 
 	mu       sync.Mutex
 	replicas []*replica
@@ -110,6 +113,12 @@ func (r *replica) count() int {
 	return len(r.held)
 }
 
+func (r *replica) lostNow() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lost
+}
+
 // OnBrokerWrite counts Fetch requests, which must not be there.
 func (r *replica) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
 	if key == 1 {
@@ -121,7 +130,7 @@ func (r *replica) dial(ctx context.Context, network, addr string) (net.Conn, err
 	if r.gone.Load() {
 		return nil, errors.New("the network is cut")
 	}
-	c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	c, err := r.w.dial(ctx, network, addr)
 	if err == nil {
 		r.conns.Store(c, true)
 	}
@@ -149,7 +158,7 @@ func (r *replica) stop() {
 func (w *world) config(nodeID int32, address string) MembershipConfig {
 	c := MembershipConfig{
 		Opts: []kgo.Opt{kgo.SeedBrokers(w.seeds)}, LogTopic: w.topic, NodeID: nodeID, Address: address,
-		SessionTimeout: testTimes.session, HeartbeatInterval: testTimes.heartbeat,
+		SessionTimeout: testTimes.session, HeartbeatInterval: testTimes.heartbeat, Clock: w.clock,
 	}
 	if testing.Verbose() {
 		c.Logger = slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: verboseLevel})).With("node", nodeID)
@@ -216,9 +225,23 @@ func (w *world) String() string {
 // testSettings let sessions end within a test; the lowest session time-out is one that a scenario goes below.
 var testSettings = map[string]string{"group.min.session.timeout.ms": "500", "group.initial.rebalance.delay.ms": "0"}
 
-func newWorld(t testing.TB, seeds string) *world {
-	w := &world{t: t, seeds: seeds, topic: fmt.Sprintf("log-%d", time.Now().UnixNano())}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(seeds))
+// emptyWorld is a cluster that need not be there yet.
+func emptyWorld(t testing.TB, seeds string) *world {
+	return &world{t: t, seeds: seeds, topic: "log", dial: (&net.Dialer{}).DialContext, clock: BootClock()}
+}
+
+// bubbled has the test run in the virtual time of a bubble, over a network in memory: sessions of two seconds end while nobody says anything, and not while the machine
+// has no time for us.
+func (w *world) bubbled(n *kfake.VirtualNetwork) *world {
+	w.dial, w.clock = n.DialContext, bubbleClock{time.Now()}
+	return w
+}
+
+// begun makes the log topic.
+func (w *world) begun() *world {
+	t := w.t
+	w.topic = fmt.Sprintf("log-%d", time.Now().UnixNano())
+	cl, err := kgo.NewClient(kgo.SeedBrokers(w.seeds), kgo.Dialer(w.dial))
 	if err != nil {
 		t.Fatal(err)
 	}

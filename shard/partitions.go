@@ -13,24 +13,29 @@ var ErrPartitions = errors.New("the partition count of the log topic was changed
 
 // Groups belong to partitions by their number, so a topic that was given more of them would have groups where nobody looks for them, and their
 // applications would start over. The projection remembers the number; a replica that begins with an empty data directory learns it from the ownership
-// records. So before its first claim it reads all partitions to their ends: one that was added has no record, and would be served as if it were new.
+// records. One that was added has no record, and would be served as if it were new. So before its first claim it reads all partitions to their ends, or one
+// record that says the number of now: whoever wrote that had made sure of it, and partitions are never taken away. Without the latter one partition
+// that can't be read, because its brokers are away, would keep a replica that starts from all others.
 
-// counted says that the log was read to its end and that no owner knew another number of partitions. The error is ErrPartitions.
+// counted says that the log has as many partitions as its owners knew. The error is ErrPartitions.
 func (h *Host) counted() (bool, error) {
 	if h.countKnown.Load() {
 		return true, nil
 	}
+	read, said := true, false
 	for _, s := range h.shards {
 		if !h.cfg.Store.AtEnd(s.partition) && !errors.Is(h.cfg.Store.Err(s.partition), eventlog.ErrRefused) {
-			return false, nil
+			read = false
 		}
-	}
-	for _, s := range h.shards {
 		if o, ok := h.cfg.Store.Owner(s.partition); ok {
 			if err := h.sameCount(o); err != nil {
 				return false, err
 			}
+			said = said || o.Partitions == h.Partitions()
 		}
+	}
+	if !read && !said {
+		return false, nil
 	}
 	h.countKnown.Store(true)
 	return true, nil

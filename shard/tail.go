@@ -1,8 +1,11 @@
 package shard
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
+
+	"streamkeeper/projection"
 )
 
 // The lease rests on what the ownership group says. A coordinator that was replaced and has not noticed (a broker that is cut off from the others)
@@ -23,10 +26,25 @@ func (s *Shard) reads(now Instant) bool {
 	return now.Sub(Instant(s.tail.fresh.Load())) < s.host.tailAgeMax()
 }
 
+// blindAfter is for how long nothing may have been read of a partition whose store is out of order for the store to count as one that takes what is read all the
+// same, in memory. What stands at its end is told so twice a second.
+const blindAfter = 2 * time.Second
+
+// blind says that the partition is not read any more, for this replica's own reasons.
+func (s *Shard) blind() bool {
+	if s.host.cfg.Log.Denied(s.partition) != nil || s.host.unreached(s.partition, unreachedPatience) != nil {
+		return true
+	}
+	now := s.host.cfg.Membership.Lease().Now()
+	return errors.Is(s.host.cfg.Store.Err(s.partition), projection.ErrStorage) && now.Sub(Instant(s.tail.fresh.Load())) > blindAfter
+}
+
 // tail tells how old what was read of a partition is.
 type tail struct {
 	// fresh is an Instant: everything that was in the log then, and could be read, is applied.
 	fresh atomic.Int64
+	// behind says that there was more in the log than what the last batch brought.
+	behind atomic.Bool
 
 	// of the reading goroutine alone
 	asked Instant // what is read next was asked for after this
@@ -41,6 +59,7 @@ type tail struct {
 func (t *tail) read(now Instant, next, end int64) {
 	asked := t.asked
 	t.asked = now
+	t.behind.Store(next < end)
 	if asked == Never || end < next { // a leader that is new to its office does not know its end yet
 		return
 	}

@@ -77,6 +77,41 @@ func TestALeaseNeedsATailThatReads(t *testing.T) {
 	})
 }
 
+// TestWhatIsReadLately: a partition is unread until it was read to its end after the start or a rebuild, and while there is more than what was read; fresh is what was read to
+// its end within a session time-out. One that can't be read any further for want of a leader is neither.
+func TestWhatIsReadLately(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		is := func(when string, fresh, unread bool) {
+			t.Helper()
+			if r.Fresh(0) != fresh || r.Unread(0) != unread {
+				t.Fatalf("%s: fresh %v, unread %v, want %v, %v", when, r.Fresh(0), r.Unread(0), fresh, unread)
+			}
+		}
+		time.Sleep(time.Second) // the bubble's clock
+		is("idle", true, false)
+		log.HoldTail(0)
+		time.Sleep(r.cfg.Membership.LeaseDuration() - 2*time.Second) // the bubble's clock
+		is("nothing was read for less than a session", true, false)
+		time.Sleep(3 * time.Second) // the bubble's clock
+		is("nothing was read for a session", false, false)
+		log.ReleaseTail(0)
+		time.Sleep(2 * time.Second) // two reads
+		is("read again", true, false)
+		r.shards[0].tail.read(r.cfg.Membership.Lease().Now(), 5, 9)
+		is("there is more", false, true)
+		r.store.fail(eventlog.ErrRefused)
+		is("it can't be read", false, true)
+		r.store.fail(nil)
+		time.Sleep(2 * time.Second) // two reads
+		is("and can again", true, false)
+		r.store.mu.Lock()
+		r.store.parts[0].atEnd = false
+		r.store.mu.Unlock()
+		is("it is rebuilt", false, true)
+	})
+}
+
 // TestABarrierIsProvenByWhatIsRead: an acknowledgement alone answers no fetch and no refusal, also inside the lease.
 func TestABarrierIsProvenByWhatIsRead(t *testing.T) {
 	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {

@@ -32,17 +32,39 @@ func configsOf(c *eventlog.GroupConfig) map[string]string {
 	return c.Configs
 }
 
+// apart divides a configuration into what clients can set and what is ours (isReserved), which there is of the ownership group alone.
+func apart(configs map[string]string) (theirs, own map[string]string) {
+	for name, text := range configs {
+		if isReserved(name) {
+			if own == nil {
+				own = map[string]string{}
+			}
+			own[name] = text
+		}
+	}
+	if own == nil {
+		return configs, nil
+	}
+	theirs = maps.Clone(configs)
+	maps.DeleteFunc(theirs, func(name, _ string) bool { return isReserved(name) })
+	return theirs, own
+}
+
 // AlterConfig changes the configuration of a group, which needs not exist: alter makes the next one of the one there is, or refuses
 // (*streams.Error); it must not modify what it is given. With validateOnly nothing is changed.
 func (h *Host) AlterConfig(ctx context.Context, group string, validateOnly bool, alter func(b *groupconfig.Broker, current map[string]string) (map[string]string, *streams.Error)) error {
 	_, err := call(ctx, h, "alter config", group, func(t *turn) (struct{}, effect, error) {
-		current := configsOf(t.g.Config())
+		current, own := apart(configsOf(t.g.Config()))
 		next, refused := alter(h.cfg.Groups, current)
 		if refused != nil {
 			return struct{}{}, effect{}, refused
 		}
 		if validateOnly || maps.Equal(next, current) {
 			return struct{}{}, effect{}, nil
+		}
+		if len(own) > 0 {
+			maps.Copy(own, next) // alter knows none of those names
+			next = own
 		}
 		record := eventlog.Record{Key: eventlog.Key{Type: eventlog.TypeGroupConfig, Group: group}}
 		if len(next) > 0 {
@@ -60,9 +82,23 @@ func (h *Host) GroupConfig(group string) (map[string]string, error) {
 }
 
 // GroupsWithConfig calls f with each group of partition p for which something is configured, ascending by id, as far as this replica
-// has read the log.
+// has read the log. What is ours of the ownership group's is not configured by anybody.
 func (h *Host) GroupsWithConfig(p int32, f func(group string)) error {
-	return h.cfg.Store.GroupsWithConfig(p, func(group string) bool { f(group); return true })
+	own, ours := h.group(), false
+	if p == h.Partition(own) {
+		configs, err := h.GroupConfig(own)
+		if err != nil {
+			return err
+		}
+		theirs, _ := apart(configs)
+		ours = len(theirs) == 0
+	}
+	return h.cfg.Store.GroupsWithConfig(p, func(group string) bool {
+		if group != own || !ours {
+			f(group)
+		}
+		return true
+	})
 }
 
 // Groups are the settings of streams groups of this replica, and what can be configured for one.

@@ -44,18 +44,20 @@ func (t *turn) offsetsEnv() offsets.Env {
 	return env
 }
 
-// Fetch answers an OffsetFetch for one group; topics carry their names (see offsets.Fetch). A group that does not exist has no offsets, without an error.
+// Fetch answers an OffsetFetch for one group; topics carry their names (see offsets.Fetch). A group that does not exist is ErrNotOwner: it was there when the request
+// was led here, and may be a classic group of the cluster's by now, with all its offsets. Asked again, the client is led there, and the cluster says what there is.
 // The answer waits for proof that no other owner was in the log when the request came (D3): a replica that was replaced would
 // tell an application to start over.
 func (h *Host) Fetch(ctx context.Context, req *kmsg.OffsetFetchRequestGroup, requireStable bool) (kmsg.OffsetFetchResponseGroup, error) {
 	return call(ctx, h, "fetch", req.Group, func(t *turn) (kmsg.OffsetFetchResponseGroup, effect, error) {
-		if t.g.Exists() {
-			if err := t.g.AdmitFetch(req.MemberID, req.MemberEpoch); err != nil {
-				return kmsg.OffsetFetchResponseGroup{}, effect{}, err
-			}
-			if err := h.readable(t); err != nil {
-				return kmsg.OffsetFetchResponseGroup{}, effect{}, err
-			}
+		if !t.g.Exists() {
+			return kmsg.OffsetFetchResponseGroup{}, effect{}, ErrNotOwner
+		}
+		if err := t.g.AdmitFetch(req.MemberID, req.MemberEpoch); err != nil {
+			return kmsg.OffsetFetchResponseGroup{}, effect{}, err
+		}
+		if err := h.readable(t); err != nil {
+			return kmsg.OffsetFetchResponseGroup{}, effect{}, err
 		}
 		v := t.s.view(req.Group)
 		resp := offsets.Fetch(v, req, requireStable)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -37,6 +38,7 @@ type modelStore struct {
 	tracks   []func(p int32, group string)
 	onTrack  func(int) // a tracker begins (1) or ends (-1)
 	err      error     // of every partition
+	inMemory bool      // it reads all the same
 
 	onRead     func(eventlog.Batch) // of each batch, where set; holds mu
 	unreadable string               // a group that can't be read
@@ -132,10 +134,26 @@ func (m *modelStore) Err(int32) error {
 	return m.err
 }
 
+func (m *modelStore) Reads(int32) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.inMemory {
+		return nil
+	}
+	return m.err
+}
+
 func (m *modelStore) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.err = err
+	m.err, m.inMemory = err, false
+}
+
+// fill makes it say that its disk is full, and take what is read into memory.
+func (m *modelStore) fill() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err, m.inMemory = fmt.Errorf("%w: no space", projection.ErrStorage), true
 }
 
 func (m *modelStore) AtEnd(p int32) bool {

@@ -217,8 +217,12 @@ func writeHeader(out io.Writer, path string, h backup.Header) error {
 	fmt.Fprintf(out, "%s: %d bytes, whole, taken %s by streamkeeper %s of %v\n", path, size, h.Taken.Format(time.RFC3339), h.Version, h.Cluster)
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "TOPIC\tID\tPARTITIONS\tRECORDS\tGROUPS\tCONFIGURED\tOFFSETS")
-	for _, topic := range h.Topics {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", topic.Name, cmp.Or(topic.ID, "-"), topic.Partitions, topic.Records, topic.Groups, topic.Configured, topic.Offsets)
+	for i, topic := range h.Topics {
+		of := "-\t-\t-" // the topic of topology descriptions has none of these
+		if i == 0 {
+			of = fmt.Sprintf("%d\t%d\t%d", topic.Groups, topic.Configured, topic.Offsets)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\n", topic.Name, cmp.Or(topic.ID, "-"), topic.Partitions, topic.Records, of)
 	}
 	return t.Flush()
 }

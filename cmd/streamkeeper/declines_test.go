@@ -33,6 +33,8 @@ func TestReadyWithDeclinedShards(t *testing.T) {
 		{declines(shard.DeclinedClock, 0, 1, 2), nil, nil, 3},
 		{declines(shard.DeclinedStorage, 0, 1, 2), []int32{0, 1}, []int32{0}, 2},
 		{declines(shard.DeclinedRecord, 0, 1, 2), nil, nil, 0},
+		{declines(shard.DeclinedReading, 0, 1, 2), []int32{0}, nil, 0},
+		{declines(shard.DeclinedBroker, 0, 1, 2), []int32{0}, nil, 0},
 	} {
 		err := judgeDeclines(c.declines, 3, c.held, func(p int32) bool { return slices.Contains(c.owned, p) })
 		if (err == nil) != (c.want == 0) || c.want > 0 && !(errors.Is(err, refused) && strings.HasPrefix(err.Error(), fmt.Sprintf("%d shards", c.want))) {

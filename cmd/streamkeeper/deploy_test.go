@@ -91,9 +91,13 @@ func TestSystemdUnit(t *testing.T) {
 	}
 	// It is ready, and well, when it says so; it says so where it is asked to (cmd: systemd_test.go), and may then not be told apart from one that hangs.
 	watchdog := regexp.MustCompile(`(?m)^WatchdogSec=(\d+)$`).FindStringSubmatch(unit)
-	if watchdog == nil || watchdog[1] == "0" {
-		t.Error("nobody watches it")
+	abort := regexp.MustCompile(`(?m)^TimeoutAbortSec=(\d+)$`).FindStringSubmatch(unit)
+	if watchdog == nil || watchdog[1] == "0" || abort == nil {
+		t.Fatal("nobody watches it")
 	}
+	noticed, _ := strconv.Atoi(watchdog[1])
+	killed, _ := strconv.Atoi(abort[1])
+	hangs(t, time.Duration(noticed)*time.Second, time.Duration(killed)*time.Second)
 	// A wrong configuration is not started again and again.
 	if !strings.Contains(unit, "\nRestartPreventExitStatus="+strconv.Itoa(exitUsage)+"\n") {
 		t.Errorf("it is started again after exit code %d", exitUsage)
@@ -107,6 +111,18 @@ func TestSystemdUnit(t *testing.T) {
 		flagOfEnv(t, name)
 	}
 	verified(t, unit)
+}
+
+// hangs checks how long clients hang on a process that hangs: until that is noticed and the process is gone. docs/operations.md names the sum.
+func hangs(t *testing.T, noticed, killed time.Duration) {
+	t.Helper()
+	const (
+		most    = 20 * time.Second
+		session = 6 * time.Second // of the ownership group; until then the process may go on as if nothing had been
+	)
+	if noticed <= session || killed <= 0 || noticed+killed > most {
+		t.Errorf("a process that hangs is noticed after %v, and killed %v later; want more than %v, and %v in all at most", noticed, killed, session, most)
+	}
 }
 
 // verified has systemd itself read the unit, where it is installed: a misspelt directive would be ignored without a word. It starts nothing.
@@ -218,6 +234,11 @@ type kubernetesObject struct {
 						PeriodSeconds    int `yaml:"periodSeconds"`
 						FailureThreshold int `yaml:"failureThreshold"`
 					} `yaml:"readinessProbe"`
+					LivenessProbe struct {
+						PeriodSeconds                 int `yaml:"periodSeconds"`
+						FailureThreshold              int `yaml:"failureThreshold"`
+						TerminationGracePeriodSeconds int `yaml:"terminationGracePeriodSeconds"`
+					} `yaml:"livenessProbe"`
 				}
 			}
 		}
@@ -270,6 +291,8 @@ func TestKubernetesExample(t *testing.T) {
 	if seen := time.Duration(container.ReadinessProbe.PeriodSeconds*container.ReadinessProbe.FailureThreshold) * time.Second; seen == 0 || c.Serve.ShutdownDelay <= seen {
 		t.Errorf("it begins to hand over %v after /readyz fails; the probe sees that after %v", c.Serve.ShutdownDelay, seen)
 	}
+	live := container.LivenessProbe
+	hangs(t, time.Duration(live.PeriodSeconds*live.FailureThreshold)*time.Second, time.Duration(live.TerminationGracePeriodSeconds)*time.Second)
 	if budget := objects["PodDisruptionBudget"].Spec; budget.MaxUnavailable != 1 || !maps.Equal(budget.Selector.MatchLabels, set.Spec.Selector.MatchLabels) || len(budget.Selector.MatchLabels) == 0 {
 		t.Errorf("the disruption budget %+v does not keep all replicas but one of %v", budget, set.Spec.Selector.MatchLabels)
 	}

@@ -31,6 +31,7 @@ func (c *devCmd) Run(ctx context.Context, s *stdio) error {
 	if err != nil {
 		return err
 	}
+	s.logUnknown(log)
 	r := &replica{flags: c.Replica, eff: eff, log: log}
 	if err := r.prepare(); err != nil { // before anything is made in the data directory
 		return err

@@ -163,7 +163,7 @@ func (p *parts) readUp(log *slog.Logger) {
 	var behind atomic.Int32
 	for q := range p.host.Partitions() {
 		wg.Go(func() {
-			if err := p.host.Barrier(ctx, q); err != nil {
+			if p.host.Barrier(ctx, q) != nil || p.store.Err(q) != nil { // what is in memory alone is not in the directory
 				behind.Add(1)
 			}
 		})
@@ -331,12 +331,12 @@ func (p *parts) noneDeclined() error {
 
 // judgeDeclines looks at shards that are assigned here, and not served, and at all where there is none that this replica could serve: then it is of no use as it
 // is. What it declines of others' shards they may decline as well, and not all replicas are to be unready for one shard. Records of a newer version are no reason:
-// they come with an upgrade, and the other replicas serve those shards.
+// they come with an upgrade, and the other replicas serve those shards. Nor is a broker that does not answer here, perhaps nowhere: all else goes on. Nor is a log that is still read: /readyz says so by itself.
 func judgeDeclines(declines []shard.Decline, partitions int32, held []int32, owns func(int32) bool) error {
 	n, first := 0, shard.Decline{}
 	useless := len(declines) == int(partitions)
 	for _, d := range declines {
-		if d.Why == shard.DeclinedRecord || owns(d.Partition) || !useless && !slices.Contains(held, d.Partition) {
+		if d.Why == shard.DeclinedRecord || d.Why == shard.DeclinedBroker || d.Why == shard.DeclinedReading || owns(d.Partition) || !useless && !slices.Contains(held, d.Partition) {
 			continue
 		}
 		if n++; n == 1 {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 )
 
 // formerFile is where, below --data-dir, a replica keeps its member id in the ownership group.
@@ -49,6 +50,36 @@ func (f formerMember) read(topic string, node int32) string {
 		return ""
 	}
 	return m.Member
+}
+
+// memory returns a function that remembers a member id and does not wait for the disk, on which the ownership of shards must not depend. Of several that
+// wait the last one counts.
+func (f formerMember) memory(topic string, node int32) func(member string) {
+	var mu sync.Mutex
+	var next string
+	writing := false
+	return func(member string) {
+		mu.Lock()
+		defer mu.Unlock()
+		next = member
+		if writing {
+			return
+		}
+		writing = true
+		go func() {
+			for done := ""; ; {
+				mu.Lock()
+				if next == done {
+					writing = false
+					mu.Unlock()
+					return
+				}
+				done = next
+				mu.Unlock()
+				f.write(topic, node, done)
+			}
+		}()
+	}
 }
 
 // write remembers the member id. It need not outlive the machine: after another start of it the memory does not count.

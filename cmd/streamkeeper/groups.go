@@ -94,24 +94,56 @@ func (l *listCmd) Run(ctx context.Context, s *stdio) error {
 type describeCmd struct {
 	connection
 	topologyFlags
-	Output string `name:"output" short:"o" enum:"text,json,dot,mermaid,svg" default:"text" help:"text or json; with --topology also dot, mermaid or svg."`
-	Group  string `arg:"" help:"The group: the application.id of the Streams application."`
+	Output string   `name:"output" short:"o" enum:"text,json,dot,mermaid,svg" default:"text" help:"text or json; with --topology also dot, mermaid or svg."`
+	Groups []string `arg:"" name:"group" help:"The groups: the application.id of each Streams application."`
 }
 
 func (d *describeCmd) Run(ctx context.Context, s *stdio) error {
 	if err := d.topologyFlags.check(d.Output); err != nil {
 		return usage(err)
 	}
+	if len(d.Groups) > 1 && (d.Topology || d.Epochs) {
+		return usage(errors.New("--topology and --epochs are of one group: call it once for each"))
+	}
 	return d.with(ctx, func(ctx context.Context, a *admin.Client) error {
 		if d.Topology || d.Epochs {
-			return d.show(ctx, a, d.Group, d.Output, s.out)
+			return d.show(ctx, a, d.Groups[0], d.Output, s.out)
 		}
-		description, err := a.Describe(ctx, d.Group)
-		if err != nil {
-			return err
+		found, errs := []*admin.Description{}, []error(nil)
+		for _, group := range d.Groups {
+			description, err := a.Describe(ctx, group)
+			if err != nil { // which must not hide the others; most say the group themselves, as Kafka's do
+				if len(d.Groups) > 1 && !strings.Contains(err.Error(), group) {
+					err = fmt.Errorf("group %s: %w", group, err)
+				}
+				errs = append(errs, err)
+				continue
+			}
+			found = append(found, description)
 		}
-		return output{d.Output}.write(s.out, description, description.WriteText)
+		return errors.Join(append([]error{d.writeAll(s.out, found)}, errs...)...)
 	})
+}
+
+// writeAll writes one description as it is, and several as a list, or one below the other.
+func (d *describeCmd) writeAll(w io.Writer, found []*admin.Description) error {
+	if len(d.Groups) > 1 {
+		return output{d.Output}.write(w, found, func(w io.Writer) error {
+			for i, description := range found {
+				if i > 0 {
+					fmt.Fprintln(w)
+				}
+				if err := description.WriteText(w); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return output{d.Output}.write(w, found[0], found[0].WriteText)
 }
 
 type deleteCmd struct {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/projection"
 )
 
 // The log topic is deleted, and the replica's directory is the last copy of the groups: a plain restart must not make an empty log of it.
@@ -43,9 +46,9 @@ func TestADeletedLogIsNotMadeAnewOverTheLastCopy(t *testing.T) {
 		d.bootstrap = d.err.wait(t, `is ready bootstrap=(\S+)`, ended)[1]
 		return d
 	}
-	refused := func() string {
+	refused := func(args ...string) string {
 		t.Helper()
-		d, ended := serve()
+		d, ended := serve(args...)
 		select {
 		case code := <-ended:
 			if code != exitFailure {
@@ -104,9 +107,22 @@ func TestADeletedLogIsNotMadeAnewOverTheLastCopy(t *testing.T) {
 	if got := refused(); !strings.Contains(got, "groups of another log") {
 		t.Errorf("the directory is of the old log still:\n%s", got)
 	}
+	// Such a start touches neither what the directory holds of descriptions nor the cluster.
+	if got := refused("--plugin-set", "topic=elsewhere"); !strings.Contains(got, "groups of another log") {
+		t.Errorf("with another topic of descriptions, too:\n%s", got)
+	}
+	if held, err := projection.Look(projection.Config{Dir: filepath.Join(dir, "descriptions")}); err != nil || held.Topic != "__streams_groups-topologies" {
+		t.Errorf("the directory has the descriptions of %q now, %v", held.Topic, err)
+	}
+	if topics, err := adm.ListTopics(t.Context(), "elsewhere"); err != nil || topics.Has("elsewhere") {
+		t.Errorf("a topic of descriptions was made: %v, %v", topics, err)
+	}
 	d = ready("--accept-new-log")
 	if out, code := restore(); code != exitFailure || !strings.Contains(out, "is in use by another process") {
 		t.Errorf("restore from a replica that runs: %d %s", code, out)
+	}
+	if got := refused("--node-id", "1000002"); !strings.Contains(got, "streamkeeper: --data-dir: ") || !strings.Contains(got, "another replica runs with it, and each needs one of its own") {
+		t.Errorf("a second replica with the directory: %s", got)
 	}
 	got := squeeze(must(t, d, "describe", "orders"))
 	for _, line := range []string{"member-1 2 app-1 ", "in 0 5 0 0 0_0 member-1\n"} {

@@ -9,6 +9,7 @@
 //	backup.go restore.go restore_source.go   the log in a file; a log made of a file, or of a data directory
 //	groups.go topology.go                    list, describe, delete: streams groups, over Kafka's protocol; topology descriptions
 //	log.go log_explain.go shards.go          the record log, over the network; what its records mean
+//	forget.go                                replicas that are gone for good
 package main
 
 import (
@@ -16,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -25,20 +27,22 @@ import (
 	"streamkeeper/internal/config"
 )
 
-// cli is the command line. Every flag can also be given in the file of --config, or in the environment.
+// cli is the command line. Every flag can also be given in the file of --config, or in the environment; but not --version, because STREAMKEEPER_VERSION is what
+// images and deployments call the version that they mean, and a replica would print its own and end, with exit code 0.
 type cli struct {
 	Config      kong.ConfigFlag  `name:"config" placeholder:"FILE" help:"YAML file with the names of flags as keys."`
-	VersionFlag kong.VersionFlag `name:"version" help:"Print the version."`
+	VersionFlag kong.VersionFlag `name:"version" env:"-" help:"Print the version."`
 
 	Serve    serveCmd    `cmd:"" help:"One replica in front of a cluster."`
 	Dev      devCmd      `cmd:"" help:"The same with an embedded log on local disk: nothing else to install."`
 	List     listCmd     `cmd:"" help:"List streams groups."`
-	Describe describeCmd `cmd:"" help:"Show a streams group: state, members, tasks, offsets and lag."`
+	Describe describeCmd `cmd:"" help:"Show streams groups: state, members, tasks, offsets and lag."`
 	Delete   deleteCmd   `cmd:"" help:"Delete streams groups that have no members."`
 	Log      logCmd      `cmd:"" help:"Print the record log, decoded, one record a line."`
 	Backup   backupCmd   `cmd:"" help:"Write what the record log holds into a file; replicas may run meanwhile."`
 	Restore  restoreCmd  `cmd:"" help:"Write the groups of a backup, or of a data directory, into a new log, where theirs was deleted."`
 	Shards   shardsCmd   `cmd:"" help:"Show which replica owns which shard."`
+	Forget   forgetCmd   `cmd:"" help:"Leave a replica that is gone for good out of Metadata."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
@@ -59,11 +63,12 @@ func main() {
 // run is main without the process: what it returns is the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	exited := -1
+	std := &stdio{out: stdout, err: stderr}
 	parser, err := kong.New(&cli{}, kong.Name("streamkeeper"),
 		kong.Description("The Kafka Streams group coordinator (KIP-1071) as a service in front of any Kafka-compatible cluster."),
 		kong.Configuration(config.Load), kong.DefaultEnvars(config.EnvPrefix), kong.Vars{"version": versionLine()},
 		kong.Writers(stdout, stderr), kong.Exit(func(code int) { exited = code }),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(&stdio{out: stdout, err: stderr}))
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(std))
 	if err != nil {
 		fmt.Fprintln(stderr, "streamkeeper:", err)
 		return exitFailure
@@ -72,10 +77,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if exited >= 0 { // --help
 		return exited
 	}
+	std.unknown = config.UnknownVariables(parser.Model, os.Environ())
 	if err != nil {
 		fmt.Fprintln(stderr, "streamkeeper:", err)
-		fmt.Fprintln(stderr, "Try: streamkeeper --help")
+		std.sayUnknown() // what is missing may be given there, by a wrong name
+		fmt.Fprintln(stderr, "Try: streamkeeper "+helpOf(err))
 		return exitUsage
+	}
+	if !logs(command) {
+		std.sayUnknown()
 	}
 	if err := command.Run(); err != nil && !(errors.Is(err, context.Canceled) && ctx.Err() != nil) {
 		fmt.Fprintln(stderr, "streamkeeper:", err)
@@ -85,6 +95,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitFailure
 	}
 	return 0
+}
+
+// helpOf is how to get the help of the command that a line was meant for, as far as the line was understood.
+func helpOf(err error) string {
+	var wrong *kong.ParseError
+	if errors.As(err, &wrong) && wrong.Context != nil {
+		if command := wrong.Context.Selected(); command != nil {
+			return command.Name + " --help"
+		}
+	}
+	return "--help"
+}
+
+// logs says that a command writes a log, in which it says itself what is to be said of the environment.
+func logs(command *kong.Context) bool {
+	name := command.Selected().Name
+	return name == "serve" || name == "dev"
 }
 
 // usageError is a mistake in the command line or the configuration that is found before anything is done.
@@ -102,4 +129,21 @@ func usage(err error) error {
 }
 
 // stdio is where commands write to.
-type stdio struct{ out, err io.Writer }
+type stdio struct {
+	out, err io.Writer
+	unknown  []string // config.UnknownVariables
+}
+
+// sayUnknown names the variables that have no effect.
+func (s *stdio) sayUnknown() {
+	for _, what := range s.unknown {
+		fmt.Fprintln(s.err, "streamkeeper:", what)
+	}
+}
+
+// logUnknown does so in the log.
+func (s *stdio) logUnknown(log *slog.Logger) {
+	for _, what := range s.unknown {
+		log.Warn("there is no such setting", "what", what)
+	}
+}

@@ -196,9 +196,6 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 	}); err != nil {
 		return err
 	}
-	if err := r.openDescriptionTopic(ctx, p, logConfig); err != nil {
-		return err
-	}
 	if p.store, err = projection.Open(projection.Config{
 		Dir: r.projectionDir(), Identity: p.log.Identity(), KeepOther: !r.flags.AcceptNewLog,
 		DeleteRetention: cmp.Or(p.log.Settings().DeleteRetention, deleteRetentionUnread), Now: wall.Now, Logger: r.log,
@@ -206,7 +203,11 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 		if errors.Is(err, projection.ErrOtherLog) {
 			err = fmt.Errorf("%w. %s", err, lastCopyAdvice)
 		}
-		return fmt.Errorf("--data-dir: %w", err)
+		return ofOwnDir(err)
+	}
+	// Only now: what the directory holds of descriptions is the last copy where that of the groups is, and would make way for another topic's.
+	if err := r.openDescriptionTopic(ctx, p, logConfig); err != nil {
+		return err
 	}
 	p.progress = &progress{store: p.store, partitions: p.log.Identity().Partitions}
 	p.topics = coordinator.NewTopics(coordinator.TopicsConfig{
@@ -217,7 +218,7 @@ func (r *replica) build(ctx context.Context, p *parts, traces *telemetry.Traces,
 	former := formerMember{file: filepath.Join(r.flags.DataDir, formerFile), lock: filepath.Join(r.projectionDir(), projection.LockFile), log: r.log}
 	membership, err := shard.NewMembership(shard.MembershipConfig{
 		Former: former.read(r.flags.LogTopic, node.ID),
-		Joined: func(id string) { former.write(r.flags.LogTopic, node.ID, id) },
+		Joined: former.memory(r.flags.LogTopic, node.ID),
 		Opts:   []kgo.Opt{kgo.SeedBrokers(r.upstream...), kgo.DisableClientMetrics()}, LogTopic: r.flags.LogTopic, NodeID: node.ID, Address: address,
 		SessionTimeout: r.flags.OwnershipSessionTimeout, HeartbeatInterval: r.flags.OwnershipSessionTimeout / heartbeatsPerSession,
 		Logger: r.log,
@@ -280,7 +281,7 @@ func (r *replica) mayCreateLog() error {
 	}
 	held, err := projection.Look(projection.Config{Dir: r.projectionDir(), Logger: r.log})
 	if err != nil {
-		return fmt.Errorf("--data-dir: %w", err)
+		return ofOwnDir(err)
 	}
 	if held.Empty() {
 		return nil
@@ -333,6 +334,14 @@ func passing(err error) bool {
 func ofDisk(err error) bool {
 	var path *fs.PathError
 	return errors.Is(err, projection.ErrStorage) || errors.As(err, &path)
+}
+
+// ofOwnDir says of an error that it is of the data directory, and what to do where another process uses that.
+func ofOwnDir(err error) error {
+	if errors.Is(err, projection.ErrLocked) {
+		return fmt.Errorf("--data-dir: %w: another replica runs with it, and each needs one of its own; or streamkeeper restore reads it, wait until that has ended", err)
+	}
+	return fmt.Errorf("--data-dir: %w", err)
 }
 
 // usableDir makes the data directory and tries whether something can be written into it: before the cluster is waited for, so that a wrong directory is

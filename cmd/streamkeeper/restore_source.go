@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,7 +32,7 @@ func (c *restoreCmd) sources(s *stdio) (log, descriptions *restorable, err error
 	dir := projection.Config{Dir: filepath.Join(c.DataDir, "projection")}
 	held, err := projection.Look(dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--data-dir: %w", err)
+		return nil, nil, ofDataDir(err)
 	}
 	if held.Empty() {
 		return nil, nil, fmt.Errorf("--data-dir: %s holds no groups", dir.Dir)
@@ -44,13 +45,21 @@ func (c *restoreCmd) sources(s *stdio) (log, descriptions *restorable, err error
 		each: func(f func(int32, []byte, []byte) error) error { return eachRaw(dir, f) }}
 	beside := projection.Config{Dir: filepath.Join(c.DataDir, "descriptions"), Opaque: true}
 	if held, err = projection.Look(projection.Config{Dir: beside.Dir}); err != nil {
-		return nil, nil, fmt.Errorf("--data-dir: %w", err)
+		return nil, nil, ofDataDir(err)
 	}
 	if held.Values > 0 && held.Partitions == log.partitions {
 		descriptions = &restorable{from: beside.Dir, topicID: topicID(held.TopicID), partitions: held.Partitions,
 			each: func(f func(int32, []byte, []byte) error) error { return eachRaw(beside, f) }}
 	}
 	return log, descriptions, nil
+}
+
+// ofDataDir says what to do where a directory can't be read.
+func ofDataDir(err error) error {
+	if errors.Is(err, projection.ErrLocked) {
+		return fmt.Errorf("--data-dir: %w: a replica runs with it, stop that one first; or another streamkeeper reads it, wait until that has ended", err)
+	}
+	return fmt.Errorf("--data-dir: %w", err)
 }
 
 // sayHeld prints what the data directory holds. READ tells which of several directories is the newest.
@@ -61,7 +70,7 @@ func (c *restoreCmd) sayHeld(s *stdio) error {
 	dir := filepath.Join(c.DataDir, "projection")
 	held, err := projection.Look(projection.Config{Dir: dir})
 	if err != nil {
-		return fmt.Errorf("--data-dir: %w", err)
+		return ofDataDir(err)
 	}
 	if held.Empty() {
 		return fmt.Errorf("--data-dir: %s holds no groups", dir)

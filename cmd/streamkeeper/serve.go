@@ -24,6 +24,7 @@ func (c *serveCmd) Run(ctx context.Context, s *stdio) error {
 	if err != nil {
 		return err
 	}
+	s.logUnknown(log)
 	r := &replica{flags: c.Replica, eff: eff, upstream: c.BootstrapServers, log: log}
 	if err := r.prepare(); err != nil {
 		return err

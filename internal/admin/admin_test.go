@@ -136,6 +136,9 @@ func TestAgainstKafkasOwnCoordinator(t *testing.T) {
 		t.Errorf("description %+v", d)
 	}
 
+	if err := c.Forget(ctx, 1); !errors.Is(err, errNoReplica) { // the id of the broker, which must not be unregistered
+		t.Errorf("forget, asked of a broker: %v", err)
+	}
 	if err := c.Delete(ctx, "orders"); !errors.Is(err, kerr.NonEmptyGroup) {
 		t.Errorf("delete of a group with a member: %v", err)
 	}

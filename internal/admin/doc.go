@@ -5,5 +5,6 @@
 //	client.go    connecting; list, delete
 //	describe.go  a group with its committed offsets and their lag
 //	configs.go   what is configured for a group
+//	forget.go    a replica that is gone for good
 //	text.go      tables for people
 package admin

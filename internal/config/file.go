@@ -119,7 +119,7 @@ func (f *file) Validate(app *kong.Application) error {
 	slices.SortFunc(keys, func(a, b string) int { return f.lines[a] - f.lines[b] })
 	var errs []error
 	for _, key := range keys {
-		if !flags[key] || key == "help" || key == "config" {
+		if !flags[key] || key == "help" || key == "config" || key == "version" {
 			errs = append(errs, fmt.Errorf("%s:%d: there is no setting %q", f.name, f.lines[key], key))
 		}
 	}

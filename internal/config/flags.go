@@ -25,7 +25,7 @@ type Replica struct {
 	Listen                  string            `name:"listen" default:"127.0.0.1:9292" placeholder:"HOST:PORT" help:"Where applications bootstrap to: this replica's own node. Default ${default}."`
 	Advertise               string            `name:"advertise" placeholder:"HOST[:PORT]" help:"What clients are told instead of the listen address."`
 	BrokerPortBase          int               `name:"broker-port-base" placeholder:"PORT" help:"Broker n of the cluster is reached at PORT+n; the listen port + 1 if not given."`
-	NodeID                  int32             `name:"node-id" default:"1000001" help:"This replica's node id in Metadata: unique among replicas and brokers."`
+	NodeID                  int32             `name:"node-id" default:"1000001" help:"This replica's node id in Metadata: unique among replicas, and none that a broker has now or later; from 1001 on."`
 	DataDir                 string            `name:"data-dir" default:"./data" help:"Where the projection of the log lives (and in dev the log)."`
 	LogTopic                string            `name:"log-topic" default:"__streams_groups" help:"The record log: one compacted topic on the cluster."`
 	LogPartitions           int32             `name:"log-partitions" placeholder:"N" help:"Partitions of the log when it is created (50); with an existing log the number that it must have."`
@@ -52,6 +52,15 @@ type Effective struct {
 
 // portMax is the largest port that TCP has.
 const portMax = 65535
+
+// The node id of a replica must be none that a broker has, now or later: clients take both for nodes of one cluster, and a broker with a replica's id can't be
+// reached through that replica. Brokers are numbered from 0 or 1 on, and Kafka reserves the ids up to reserved.broker.max.id, 1000 by
+// default, for those that are given by hand; clusters that draw ids themselves begin behind it, so the default is far away. From the other end Java's client
+// counts its second connection to each coordinator, 2147483647 less the node id.
+const (
+	nodeIDMin = 1001
+	nodeIDMax = 1<<30 - 1
+)
 
 // Check checks flags against each other and fills in what follows from others. Errors name the flag.
 func (r *Replica) Check() (Effective, error) {
@@ -86,8 +95,13 @@ func (r *Replica) Check() (Effective, error) {
 			refuse("broker-port-base", "the port after %d is none: give a base", port)
 		}
 	}
-	if r.NodeID < 0 {
+	switch {
+	case r.NodeID < 0:
 		refuse("node-id", "%d is negative", r.NodeID)
+	case r.NodeID < nodeIDMin:
+		refuse("node-id", "%d may be a broker's id, now or later, and a replica must have none of those: take one from %d on, best far beyond all brokers, such as 1000001", r.NodeID, nodeIDMin)
+	case r.NodeID > nodeIDMax:
+		refuse("node-id", "%d is too large for Java's clients, which count connections of their own from 2147483647 down: take one up to %d", r.NodeID, nodeIDMax)
 	}
 	if r.DataDir == "" {
 		refuse("data-dir", "is empty")

@@ -11,8 +11,9 @@ import (
 )
 
 type testCLI struct {
-	Config kong.ConfigFlag `name:"config"`
-	Serve  struct {
+	Config  kong.ConfigFlag  `name:"config"`
+	Version kong.VersionFlag `name:"version"`
+	Serve   struct {
 		Upstream
 		Replica
 		Logging
@@ -51,12 +52,12 @@ set:
 `)
 	t.Setenv("STREAMKEEPER_NODE_ID", "12")
 	t.Setenv("STREAMKEEPER_LOG_TOPIC", "from-environment")
-	cli, err := parse(t, "--config", name, "--node-id", "13")
+	cli, err := parse(t, "--config", name, "--node-id", "1013")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := cli.Serve
-	if s.NodeID != 13 || s.LogTopic != "from-environment" || s.DataDir != "/from-file" || s.Listen != "127.0.0.1:9292" {
+	if s.NodeID != 1013 || s.LogTopic != "from-environment" || s.DataDir != "/from-file" || s.Listen != "127.0.0.1:9292" {
 		t.Errorf("node id %d, log topic %s, data dir %s, listen %s", s.NodeID, s.LogTopic, s.DataDir, s.Listen)
 	}
 	if !reflect.DeepEqual(s.BootstrapServers, []string{"a:1", "b:2"}) {
@@ -94,6 +95,7 @@ func TestFileRefusals(t *testing.T) {
 		{"set:\n  a: [1]\n  b: {c: d}\n", "streamkeeper.yaml:2: set: b: want a plain value"},
 		{"bootstrap-servers: [[a]]\n", "bootstrap-servers: want a list of plain values"},
 		{"config: other.yaml\n", `there is no setting "config"`},
+		{"version: true\n", `there is no setting "version"`},
 		{"a: b: c\n", "yaml"},
 		{strings.Repeat("# much too much\n", 100_000), "is larger than"},
 		{"bootstrap-servers: a:1\nnode-id: many\n", "node-id"},
@@ -118,6 +120,9 @@ func TestCheckNamesTheFlag(t *testing.T) {
 		{"--listen 127.0.0.1:65535", "--broker-port-base: the port after 65535 is none"},
 		{"--broker-port-base 70000", "--broker-port-base: 70000 is no port"},
 		{"--node-id=-1", "--node-id: -1 is negative"},
+		{"--node-id=0", "--node-id: 0 may be a broker's id, now or later"},
+		{"--node-id=1000", "--node-id: 1000 may be a broker's id, now or later"},
+		{"--node-id=2147483647", "--node-id: 2147483647 is too large"},
 		{"--log-topic a/b", `--log-topic: "a/b" is no topic name: it holds '/'`},
 		{"--log-topic ..", `--log-topic: ".." is no topic name`},
 		{"--log-partitions=-1", "--log-partitions: -1 is negative"},

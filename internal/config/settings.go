@@ -171,12 +171,11 @@ func (v valuesOf) kafka(groups *groupconfig.Broker) Kafka {
 
 // unknownSetting names the setting that was probably meant.
 func unknownSetting(name string) error {
-	best, distance := "", len(name)/3+1
+	var names []string
 	for _, s := range settings {
-		if d := editDistance(name, s.Name); d < distance {
-			best, distance = s.Name, d
-		}
+		names = append(names, s.Name)
 	}
+	best := nearest(name, names, len(name)/3)
 	if best == "" {
 		return fmt.Errorf("unknown setting %q; the README lists the settings there are", name)
 	}

@@ -32,10 +32,17 @@ const (
 	Undecided                // can't be known now (projection loading, log unreachable), or this replica's claim of its shard is still loading: answer COORDINATOR_LOAD_IN_PROGRESS
 )
 
+// Found is what other replicas say of a group.
+type Found struct {
+	Cluster bool // it is none of ours
+	Node    Node // else, where OK is set, the replica that owns it
+	OK      bool // false: not known now, the client has to ask again
+}
+
 // Service is what the gateway needs. Responses are complete messages in the request's version; a Service never
 // returns nil and never panics the caller. Requests that may be about foreign groups are asked about with Judge first.
 type Service interface {
-	// Node is this replica's own node; Nodes are all replicas seen within the last day, this one included, ascending by id.
+	// Node is this replica's own node; Nodes are all replicas seen within the last day and not forgotten since, this one included, ascending by id.
 	Node() Node
 	Nodes() []Node
 	// Owners are the ids of the nodes that own a shard; whole is false where the log could not be read to its end in a bounded time, so that some
@@ -50,11 +57,15 @@ type Service interface {
 	// (design D9); the answer "Ours" is from memory.
 	Judge(ctx context.Context, group string) Verdict
 	// CatchUp reads the log up to its end, for a bounded time, where a lookup of the groups may need it: the owner of a shard may have
-	// changed since this replica last read it. Called before Coordinator where a client is told.
-	CatchUp(ctx context.Context, groups []string)
+	// changed since this replica last read it. Called before Coordinator where a client is told. The error, shard.ErrBlind, says that this replica
+	// will not hear of it: whoever looks the groups up is to ask another one.
+	CatchUp(ctx context.Context, groups []string) error
 	// Coordinator names the owner's node of a group of ours; ok is false while nobody owns the shard
 	// (COORDINATOR_NOT_AVAILABLE). known is false where the group isn't known as a streams group here.
 	Coordinator(ctx context.Context, group string) (n Node, known, ok bool)
+	// AskOthers tells of those among groups that Coordinator does not know which this replica can't call the cluster's either, because it has not read
+	// the log: whose they are by what other replicas say. Groups that the result lacks are the cluster's, as far as this replica has read.
+	AskOthers(ctx context.Context, who Caller, groups []string) map[string]Found
 
 	Heartbeat(ctx context.Context, c Caller, r *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse
 	Describe(ctx context.Context, c Caller, r *kmsg.StreamsGroupDescribeRequest) *kmsg.StreamsGroupDescribeResponse
@@ -80,6 +91,9 @@ type Service interface {
 	IncrementalAlterConfigs(ctx context.Context, c Caller, r *kmsg.IncrementalAlterConfigsRequest) *kmsg.IncrementalAlterConfigsResponse
 	AlterConfigs(ctx context.Context, c Caller, r *kmsg.AlterConfigsRequest) *kmsg.AlterConfigsResponse
 	ListConfigResources(ctx context.Context, c Caller, r *kmsg.ListConfigResourcesRequest) *kmsg.ListConfigResourcesResponse
+
+	// UnregisterBroker takes a replica that is gone out of Nodes, those of all replicas, until it comes back. It does not for one that is alive.
+	UnregisterBroker(ctx context.Context, c Caller, node int32) *kmsg.UnregisterBrokerResponse
 }
 
 // IsStreamsConfig says that a name that can be configured for a group is about streams groups: it is configured here, all others at

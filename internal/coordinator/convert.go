@@ -78,9 +78,9 @@ var _ ConversionShards = (*shard.Host)(nil)
 type ClassicGroups interface {
 	// Commit commits the offsets of a group that has no members, all or with an error that names what is missing.
 	Commit(ctx context.Context, group string, offsets []ClassicOffset) error
-	// Delete deletes the group with its offsets; one that is not there is no error, one that has members stays: errClassicMembers.
+	// Delete deletes the group with its offsets; one that is not there is no error, one that has members stays: ErrClassicMembers.
 	Delete(ctx context.Context, group string) error
-	// Hold joins a group that has no members, so that nobody else can; errClassicMembers where somebody was faster.
+	// Hold joins a group that has no members, so that nobody else can; ErrClassicMembers where somebody was faster.
 	Hold(ctx context.Context, group string) (HeldGroup, error)
 }
 

@@ -141,7 +141,7 @@ func (c *Coordinator) takeBack(ctx context.Context, group string, begun eventlog
 		if !v.shards.Holds(group) {
 			return
 		}
-		if err := v.cluster.Delete(ctx, group); err != nil && !errors.Is(err, errClassicMembers) { // those were let in past us, and keep it
+		if err := v.cluster.Delete(ctx, group); err != nil && !errors.Is(err, ErrClassicMembers) { // those were let in past us, and keep it
 			c.log.Warn("the copy of a group at the cluster can't be removed, the group stays frozen for now", "group", group, "err", err)
 			return
 		}

@@ -88,7 +88,7 @@ func (u UpstreamClassicGroups) Delete(ctx context.Context, group string) error {
 		case err == nil, errors.Is(err, kerr.GroupIDNotFound):
 			return nil
 		case errors.Is(err, kerr.NonEmptyGroup):
-			return fmt.Errorf("DeleteGroups: %w", errClassicMembers)
+			return fmt.Errorf("DeleteGroups: %w", ErrClassicMembers)
 		default:
 			return fmt.Errorf("DeleteGroups: %w", err)
 		}
@@ -99,10 +99,10 @@ func (u UpstreamClassicGroups) Delete(ctx context.Context, group string) error {
 // Hold implements ClassicGroups.
 func (u UpstreamClassicGroups) Hold(ctx context.Context, group string) (HeldGroup, error) {
 	req := kmsg.NewPtrJoinGroupRequest()
-	req.Group, req.ProtocolType = group, takeOverProtocol
+	req.Group, req.ProtocolType = group, TakeOverProtocol
 	req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = int32(holdSession.Milliseconds()), int32(holdSession.Milliseconds())
 	protocol := kmsg.NewJoinGroupRequestProtocol()
-	protocol.Name, protocol.Metadata = takeOverProtocol, []byte{}
+	protocol.Name, protocol.Metadata = TakeOverProtocol, []byte{}
 	req.Protocols = append(req.Protocols, protocol)
 	for {
 		resp, err := req.RequestWith(ctx, u.Client)
@@ -115,7 +115,7 @@ func (u UpstreamClassicGroups) Hold(ctx context.Context, group string) (HeldGrou
 		case errors.Is(err, kerr.MemberIDRequired) && req.MemberID == "":
 			req.MemberID = resp.MemberID
 		case errors.Is(err, kerr.InconsistentGroupProtocol):
-			return nil, errClassicMembers
+			return nil, ErrClassicMembers
 		default:
 			return nil, fmt.Errorf("JoinGroup: %w", err)
 		}

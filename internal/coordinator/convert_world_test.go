@@ -154,7 +154,7 @@ func (l *life) Delete(_ context.Context, group string) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if time.Now().Before(l.held) {
-			return errClassicMembers
+			return ErrClassicMembers
 		}
 		delete(l.classic, group)
 		return nil
@@ -165,7 +165,7 @@ func (l *life) Find(context.Context, string) (kind string, members bool, err err
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if time.Now().Before(l.held) {
-		return takeOverProtocol, true, nil
+		return TakeOverProtocol, true, nil
 	}
 	if l.classic["g"] != nil {
 		kind = "classic"

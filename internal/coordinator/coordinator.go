@@ -26,6 +26,9 @@ type Shards interface {
 	// reads up to the end.
 	Known(group string) (bool, error)
 	Barrier(ctx context.Context, p int32) error
+	// Fresh says that the shard was read to its end a moment ago; Unread that there is certainly something in it that was not read, or may well be.
+	Fresh(p int32) bool
+	Unread(p int32) bool
 
 	Heartbeat(ctx context.Context, c shard.Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest) (shard.HeartbeatResult, error)
 	Describe(ctx context.Context, group string) (kmsg.StreamsGroupDescribeResponseGroup, error)
@@ -42,6 +45,12 @@ type Shards interface {
 	GroupsWithConfig(p int32, f func(group string)) error
 	// Groups are the settings of streams groups.
 	Groups() *groupconfig.Broker
+
+	// Members are the replicas in the ownership group, as the cluster says. Forget has the replica of an ownership record forgotten, if this
+	// replica owns the ownership group's shard; Forgotten says that it was, and was not heard of since.
+	Members(ctx context.Context) ([]shard.GroupMember, error)
+	Forget(ctx context.Context, o eventlog.Owner) error
+	Forgotten(o eventlog.Owner) bool
 }
 
 // Config configures a Coordinator.
@@ -95,6 +104,7 @@ type Coordinator struct {
 	descriptions *descriptions
 	// conversions is nil where groups are not converted.
 	conversions *conversions
+	others      others
 
 	foreignUnknown foreignUnknown
 }

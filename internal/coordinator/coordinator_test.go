@@ -23,25 +23,29 @@ import (
 
 // fakeShards are shards whose answers the test decides. A group's partition is its number at the end of its name.
 type fakeShards struct {
-	mu       sync.Mutex
-	owned    map[int32]bool
-	owners   map[int32]eventlog.Owner
-	known    map[string]bool
-	reached  map[string]bool // become known at the barrier
-	failing  error           // of Known
-	barrier  func() error
-	calls    []string
-	err      map[string]error // by group
-	beats    []*kmsg.StreamsGroupHeartbeatRequest
-	commits  []offsets.Commit
-	listed   []shard.Listed
-	create   []streams.CreatableTopic                   // that heartbeats ask for, and
-	statuses []kmsg.StreamsGroupHeartbeatResponseStatus // the statuses that come with them
-	interval time.Duration                              // of heartbeats; 5 s where 0
-	wants    bool                                       // a description, at topology epoch 0
-	configs  map[string]map[string]string
-	busy     atomic.Int32
-	most     atomic.Int32
+	mu        sync.Mutex
+	owned     map[int32]bool
+	owners    map[int32]eventlog.Owner
+	known     map[string]bool
+	reached   map[string]bool // become known at the barrier
+	failing   error           // of Known
+	stale     bool            // no shard was read to its end lately
+	unread    bool            // nor ever
+	barrier   func() error
+	calls     []string
+	err       map[string]error // by group
+	beats     []*kmsg.StreamsGroupHeartbeatRequest
+	commits   []offsets.Commit
+	listed    []shard.Listed
+	create    []streams.CreatableTopic                   // that heartbeats ask for, and
+	statuses  []kmsg.StreamsGroupHeartbeatResponseStatus // the statuses that come with them
+	interval  time.Duration                              // of heartbeats; 5 s where 0
+	wants     bool                                       // a description, at topology epoch 0
+	configs   map[string]map[string]string
+	inGroup   []shard.GroupMember // of the ownership group
+	forgotten map[int32]int64     // the Timestamp of the record that was, by node id
+	busy      atomic.Int32
+	most      atomic.Int32
 
 	explained map[string]explained // by group
 	members   map[string]int       // how many a group has
@@ -55,7 +59,7 @@ type explained struct {
 
 func newFakeShards() *fakeShards {
 	return &fakeShards{owned: map[int32]bool{}, owners: map[int32]eventlog.Owner{}, known: map[string]bool{},
-		reached: map[string]bool{}, err: map[string]error{}, configs: map[string]map[string]string{}}
+		reached: map[string]bool{}, err: map[string]error{}, configs: map[string]map[string]string{}, forgotten: map[int32]int64{}}
 }
 
 func (s *fakeShards) call(format string, args ...any) {
@@ -77,6 +81,8 @@ func (s *fakeShards) Known(group string) (bool, error) {
 	defer s.mu.Unlock()
 	return s.known[group], s.failing
 }
+func (s *fakeShards) Fresh(int32) bool  { return !s.stale && !s.unread }
+func (s *fakeShards) Unread(int32) bool { return s.unread }
 func (s *fakeShards) Barrier(ctx context.Context, p int32) error {
 	s.call("barrier %d", p)
 	if s.barrier != nil {
@@ -361,6 +367,25 @@ func TestOwnersAreThoseOfUnreleasedShards(t *testing.T) {
 	}
 }
 
+func (s *fakeShards) Members(context.Context) ([]shard.GroupMember, error) {
+	s.call("members")
+	return s.inGroup, s.err["members"]
+}
+func (s *fakeShards) Forgotten(o eventlog.Owner) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.forgotten[o.NodeID] == o.Timestamp
+}
+func (s *fakeShards) Forget(_ context.Context, o eventlog.Owner) error {
+	s.call("forget %d", o.NodeID)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.err["forget"]; err != nil {
+		return err
+	}
+	s.forgotten[o.NodeID] = o.Timestamp
+	return nil
+}
 func (s *fakeShards) Partitions() int32           { return 10 }
 func (s *fakeShards) Groups() *groupconfig.Broker { return groupconfig.Default() }
 func (s *fakeShards) AlterConfig(ctx context.Context, group string, validateOnly bool, alter func(*groupconfig.Broker, map[string]string) (map[string]string, *streams.Error)) error {

@@ -29,6 +29,21 @@ type fakeCreator struct {
 	busy     int
 	most     int
 	hold     chan struct{} // answers wait for it if it is not nil
+	beating  chan struct{} // likewise: while a heartbeat is being answered, which does not wait for them, and may say what they say where they are faster
+}
+
+// during runs f, and lets no answer come before it returns.
+func (f *fakeCreator) during(do func()) {
+	beating := make(chan struct{})
+	set := func(c chan struct{}) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.beating = c
+	}
+	set(beating)
+	do()
+	set(nil)
+	close(beating)
 }
 
 func (f *fakeCreator) CreateTopics(ctx context.Context, topics []streams.CreatableTopic) []error {
@@ -40,8 +55,11 @@ func (f *fakeCreator) CreateTopics(ctx context.Context, topics []streams.Creatab
 	f.requests = append(f.requests, names)
 	f.busy++
 	f.most = max(f.most, f.busy)
-	hold := f.hold
+	hold, beating := f.hold, f.beating
 	f.mu.Unlock()
+	if beating != nil {
+		<-beating
+	}
 	errs := make([]error, len(topics))
 	if hold != nil {
 		select {
@@ -93,7 +111,8 @@ func creating(t *testing.T, topics []string, f func(t *testing.T, w *world, c *f
 // detail sends a heartbeat, lets all that follows of it happen, and returns the text of status 3.
 func (w *world) detail(t *testing.T, group string) string {
 	t.Helper()
-	resp := w.Heartbeat(t.Context(), Caller{}, beat(group, 5))
+	var resp *kmsg.StreamsGroupHeartbeatResponse
+	w.creation.creator.(*fakeCreator).during(func() { resp = w.Heartbeat(t.Context(), Caller{}, beat(group, 5)) })
 	if resp.ErrorCode != 0 || len(resp.Status) != 2 || resp.Status[0].StatusDetail != "delayed" || resp.Status[1].StatusCode != 3 {
 		t.Fatalf("response %+v", resp)
 	}

@@ -5,6 +5,7 @@
 //	contract.go                       what the gateway calls
 //	coordinator.go errors.go          the Service, what it is made of; errors to Kafka's codes
 //	judge.go nodes.go                 whose a group is, who owns it, which replicas there are
+//	others.go                         the same by what other replicas say, where this one has not read the log
 //	heartbeat.go foreign.go           StreamsGroupHeartbeat: the gate before the shard; groups of the cluster's own
 //	foreign_upstream.go               asking the cluster whether it has groups of some ids, many at once
 //	groups.go offsets.go              describe, delete, list; commit, fetch, delete of offsets
@@ -18,6 +19,7 @@
 //	creation.go creation_failures.go creation_request.go   internal topics made for groups; what failed and how it is told; CreateTopics
 //	configs.go configs_alter.go peers.go   what is configured for groups: read here, changed by the owner of the shard, which may
 //	                                  be another replica
+//	forget.go                         a replica that is gone for good, left out of Metadata
 //	fanout.go                         several groups of one request at a time
 //	topics.go topics_fetch.go topics_pins.go   what is known of the cluster's topics
 //	topics_gone.go                    which topics certainly were deleted

@@ -14,15 +14,19 @@ import (
 
 // Kafka error codes that the coordinator gives by name in more than one place.
 var (
-	codeNotCoordinator = kerr.NotCoordinator.Code            // 16
-	codeLoading        = kerr.CoordinatorLoadInProgress.Code // 14
-	codeUnavailable    = kerr.CoordinatorNotAvailable.Code   // 15
-	codeInternal       = kerr.UnknownServerError.Code        // -1
-	codeInvalidGroup   = kerr.InvalidGroupID.Code            // 24
-	codeNoGroup        = kerr.GroupIDNotFound.Code           // 69
-	codeNoTopic        = kerr.UnknownTopicOrPartition.Code   // 3
-	codeNoTopicID      = kerr.UnknownTopicID.Code            // 100
-	codeBadTopology    = kerr.StreamsInvalidTopology.Code    // 130
+	codeNotCoordinator = kerr.NotCoordinator.Code              // 16
+	codeLoading        = kerr.CoordinatorLoadInProgress.Code   // 14
+	codeUnavailable    = kerr.CoordinatorNotAvailable.Code     // 15
+	codeInternal       = kerr.UnknownServerError.Code          // -1
+	codeInvalidGroup   = kerr.InvalidGroupID.Code              // 24
+	codeNoGroup        = kerr.GroupIDNotFound.Code             // 69
+	codeNoTopic        = kerr.UnknownTopicOrPartition.Code     // 3
+	codeNoTopicID      = kerr.UnknownTopicID.Code              // 100
+	codeTimedOut       = kerr.RequestTimedOut.Code             // 7
+	codeUnsupported    = kerr.UnsupportedVersion.Code          // 35
+	codeBrokerInUse    = kerr.DuplicateBrokerRegistration.Code // 101
+	codeNoBroker       = kerr.BrokerIDNotRegistered.Code       // 102
+	codeBadTopology    = kerr.StreamsInvalidTopology.Code      // 130
 )
 
 // failure is what a client is told: a Kafka error code and a text ("": null). Unexpected says that it is none of the errors

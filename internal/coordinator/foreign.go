@@ -45,7 +45,7 @@ func (c *Coordinator) checkForeign(ctx context.Context, group string) (classic b
 		return false, nil
 	case kind == kindStreams:
 		return false, &streams.Error{Code: codeNoGroup, Message: "Group " + group + " is a streams group of the cluster's own coordinator, and can't be another one here."}
-	case kind == takeOverProtocol && members:
+	case kind == TakeOverProtocol && members:
 		return false, fmt.Errorf("%w: a replica is taking it over, or was when it died", shard.ErrConverting)
 	case members, kind == "consumer", kind == "share", c.conversions == nil:
 		return false, notStreams(group)

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -100,8 +101,8 @@ func (c *Coordinator) Coordinator(_ context.Context, group string) (n Node, know
 
 // CatchUp reads up to the log's end before groups are looked up, as far as refreshMax allows: a client that was sent away by a former owner
 // looks the group up wherever it likes, also here, where the successor's claim may not have been read yet. Named once more, the former owner
-// would send the client away again. Only shards of groups that are known here, and not served here, are read.
-func (c *Coordinator) CatchUp(ctx context.Context, groups []string) {
+// would send the client away again. Only shards of groups that are known here, and not served here, are read. Where that is not allowed this replica would name the former owner, or nobody, until it is.
+func (c *Coordinator) CatchUp(ctx context.Context, groups []string) error {
 	shards := map[int32]bool{}
 	for _, group := range groups {
 		p := c.shards.Partition(group)
@@ -113,17 +114,23 @@ func (c *Coordinator) CatchUp(ctx context.Context, groups []string) {
 		}
 	}
 	if len(shards) == 0 {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, refreshMax)
 	defer cancel()
 	ps := slices.Collect(maps.Keys(shards))
+	blind := make([]error, len(ps))
 	fanout(len(ps), func(i int) {
 		// What is known already is named otherwise: the former owner says what it knows.
-		if err := c.barriers.wait(ctx, ps[i]); err != nil && c.log.Enabled(ctx, slog.LevelDebug) {
+		err := c.barriers.wait(ctx, ps[i])
+		if errors.Is(err, shard.ErrBlind) {
+			blind[i] = err
+		}
+		if err != nil && c.log.Enabled(ctx, slog.LevelDebug) {
 			c.log.Debug("a group is looked up in an older state of the log", "partition", ps[i], "err", err)
 		}
 	})
+	return cmp.Or(blind...)
 }
 
 // hinted says that a lookup of a group that is not in the log names the owner of its shard all the same, because a streams client was sent away

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/shard"
 )
 
 // movingShard is the log of one shard that moves between replicas: the node ids of its claims, in order.
@@ -46,6 +47,8 @@ func (l *lagging) Owner(int32) (eventlog.Owner, bool) {
 	return owner(id, address(id), time.UnixMilli(int64(l.read))), id != l.node.ID || l.Owns(1)
 }
 
+func (l *lagging) Fresh(int32) bool           { return l.read == len(l.shard.claims) }
+func (l *lagging) Unread(int32) bool          { return false }
 func (l *lagging) Known(string) (bool, error) { return true, nil }
 func (l *lagging) Partitions() int32          { return 2 }
 
@@ -102,7 +105,7 @@ func TestLookupsLeadToTheOwnerHoweverStaleTheReplicas(t *testing.T) {
 				s.replicas[s.owner()-1].apply(moves)
 			}
 			at := s.replicas[rapid.IntRange(0, n-1).Draw(t, "asked")]
-			at.c.CatchUp(context.Background(), []string{"g1"})
+			_ = at.c.CatchUp(context.Background(), []string{"g1"}) // nobody is blind
 			to, known, ok := at.c.Coordinator(context.Background(), "g1")
 			if !known {
 				t.Fatalf("replica %d does not know the group", at.node.ID)
@@ -164,13 +167,27 @@ func TestLookupsInAShardThatCanNotBeRead(t *testing.T) {
 	w.shards.owners[1] = owner(1000002, "newer:1", w.now)
 	w.shards.owners[2] = owner(w.cfg.Node.ID, "self:1", w.now)
 	for group, want := range map[string]string{"g1": "1000002 true true", "g2": "0 true false", "h1": "0 false false"} {
-		w.CatchUp(t.Context(), []string{group})
+		if err := w.CatchUp(t.Context(), []string{group}); err != nil {
+			t.Error(err)
+		}
 		n, known, ok := w.Coordinator.Coordinator(t.Context(), group)
 		if !ok {
 			n = Node{}
 		}
 		if got := fmt.Sprintf("%d %v %v", n.ID, known, ok); got != want {
 			t.Errorf("%s: %s, want %s", group, got, want)
+		}
+	}
+}
+
+// Where the cluster does not let this replica read the log it says so, and names nobody: others know. What it serves it knows itself.
+func TestLookupsAtAReplicaThatMayNotRead(t *testing.T) {
+	w := newWorld(t)
+	w.shards.known["g1"], w.shards.known["g3"], w.shards.owned[3] = true, true, true
+	w.shards.barrier = func() error { return fmt.Errorf("%w: no right", shard.ErrBlind) }
+	for group, blind := range map[string]bool{"g1": true, "g3": false, "unknown7": false} {
+		if err := w.CatchUp(t.Context(), []string{group}); errors.Is(err, shard.ErrBlind) != blind {
+			t.Errorf("%s: %v", group, err)
 		}
 	}
 }
@@ -185,7 +202,9 @@ func TestALookupReadsEachShardOnce(t *testing.T) {
 		w.shards.known[group] = true
 	}
 	w.shards.owned[3] = true
-	w.CatchUp(t.Context(), append(groups, "unknown7"))
+	if err := w.CatchUp(t.Context(), append(groups, "unknown7")); err != nil {
+		t.Error(err)
+	}
 	if n := len(w.shards.calls); n != 9 { // ten shards, one of which is served here
 		t.Errorf("%d barriers: %v", n, w.shards.calls)
 	}

@@ -38,7 +38,7 @@ func (c *Coordinator) LogTopic() string { return c.cfg.LogTopic }
 // DescriptionTopic is the name of the topic with topology descriptions; "" where there is none.
 func (c *Coordinator) DescriptionTopic() string { return c.cfg.DescriptionTopic }
 
-// Nodes are the replicas whose ownership records of the last day the log holds, those that own a shard whenever they said so, and this one,
+// Nodes are the replicas whose ownership records of the last day the log holds, unless they were forgotten since, those that own a shard whenever they said so, and this one,
 // ascending by id. An id that was used from two addresses has the newer one.
 func (c *Coordinator) Nodes() []Node {
 	type seen struct {
@@ -56,7 +56,7 @@ func (c *Coordinator) Nodes() []Node {
 		}
 	}
 	for _, o := range c.cfg.Replicas() {
-		if o.Timestamp >= since {
+		if o.Timestamp >= since && !c.shards.Forgotten(o) {
 			see(o)
 		}
 	}

@@ -26,8 +26,8 @@ import (
 // meanwhile, but not removed: the classic group of before would be there again.
 
 const (
-	// takeOverProtocol is the protocol type of the member that holds a classic group; by it other replicas know it.
-	takeOverProtocol = "streamkeeper"
+	// TakeOverProtocol is the protocol type of the member that holds a classic group; by it other replicas know it.
+	TakeOverProtocol = "streamkeeper"
 	// takeOverTimeout bounds a take-over: below the clients' request time-out of 30 s, and above a cluster's initial rebalance
 	// delay, for which the first member of a group waits (3 s by default).
 	takeOverTimeout = 20 * time.Second
@@ -37,8 +37,8 @@ const (
 )
 
 var (
-	// errClassicMembers: a classic group of the cluster has members.
-	errClassicMembers = errors.New("the group has members")
+	// ErrClassicMembers: a classic group of the cluster has members.
+	ErrClassicMembers = errors.New("the group has members")
 	// errLetGo: the member that held a classic group is not in it any more.
 	errLetGo = errors.New("the classic group is not held any more")
 )
@@ -68,7 +68,7 @@ func (c *Coordinator) takenOver(ctx context.Context, caller Caller, r *kmsg.Stre
 		v.toStreams.Add(1)
 		c.log.Info("classic group taken over: it is a streams group now", "group", group)
 		c.SettleConversion(group)
-	case errors.Is(err, errClassicMembers):
+	case errors.Is(err, ErrClassicMembers):
 		err = notStreams(group)
 	case errors.Is(err, shard.ErrTooManyOffsets):
 		err = &streams.Error{Code: codeNoGroup, Message: "Group " + group + " is not a streams group: the cluster behind this coordinator has a classic group " +
@@ -117,9 +117,9 @@ func (c *Coordinator) deleteTaken(ctx context.Context, group string) error {
 	if !v.shards.Holds(group) {
 		return shard.ErrNotOwner
 	}
-	if err := v.cluster.Delete(ctx, group); errors.Is(err, errClassicMembers) {
+	if err := v.cluster.Delete(ctx, group); errors.Is(err, ErrClassicMembers) {
 		kind, _, failed := c.cfg.Foreign.Find(ctx, group)
-		if failed != nil || kind == takeOverProtocol || kind == "" {
+		if failed != nil || kind == TakeOverProtocol || kind == "" {
 			return fmt.Errorf("the cluster's copy of it can't be deleted yet: %w", err)
 		}
 		c.log.Warn("the classic group that a streams group was made of has members again, made past this coordinator; it stays", "group", group, "kind", kind)

@@ -34,9 +34,9 @@ func TestStreamsJoinsOfTheClustersGroups(t *testing.T) {
 		{"an empty consumer group", func(c *converting) { c.foreign.kind = "consumer" }, notStreams},
 		{"an empty share group", func(c *converting) { c.foreign.kind = "share" }, notStreams},
 		{"groups are not converted", func(c *converting) { c.conversions = nil }, notStreams},
-		{"another replica holds it", func(c *converting) { c.foreign.kind, c.foreign.members = takeOverProtocol, true }, "14"},
+		{"another replica holds it", func(c *converting) { c.foreign.kind, c.foreign.members = TakeOverProtocol, true }, "14"},
 		{"another attempt is under way", (*converting).busy, "14"},
-		{"a classic member was faster", func(c *converting) { c.steps.refuse["hold"] = errClassicMembers }, notStreams + " hold g1"},
+		{"a classic member was faster", func(c *converting) { c.steps.refuse["hold"] = ErrClassicMembers }, notStreams + " hold g1"},
 		{"the cluster can't be joined", func(c *converting) { c.steps.refuse["hold"] = kerr.NotEnoughReplicas }, "14 hold g1"},
 		{"an open transaction", func(c *converting) { c.steps.refuse["fetch"] = kerr.UnstableOffsetCommit }, "14 hold g1; leave"},
 		{"the hold is lost", func(c *converting) { c.steps.refuse["still"] = errLetGo }, "14 hold g1; leave"},
@@ -68,8 +68,8 @@ func TestStreamsJoinsOfTheClustersGroups(t *testing.T) {
 func TestATakenGroupIsConvertedBackWhenTheClustersCopyIsGone(t *testing.T) {
 	c := newConverting(t)
 	c.steps.standing = shard.Standing{Exists: true, Stored: eventlog.EpochNone, Conversion: eventlog.ConversionTaken}
-	c.steps.refuse["delete"] = errClassicMembers
-	c.foreign.kind, c.foreign.members = takeOverProtocol, true // our hold of before a crash
+	c.steps.refuse["delete"] = ErrClassicMembers
+	c.foreign.kind, c.foreign.members = TakeOverProtocol, true // our hold of before a crash
 	if got, want := c.join(t, ""), `27 ""  delete at the cluster g1`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -116,13 +116,13 @@ func TestClassicGroupsAreHeld(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if kind, members, err := groups.Find(ctx, "g"); kind != takeOverProtocol || !members || err != nil {
+			if kind, members, err := groups.Find(ctx, "g"); kind != TakeOverProtocol || !members || err != nil {
 				t.Errorf("others see %q, members %v, %v", kind, members, err)
 			}
 			if err := admin.CommitAllOffsets(ctx, "g", offsets); !errors.Is(err, kerr.UnknownMemberID) {
 				t.Errorf("a commit into a held group: %v", err)
 			}
-			if err := u.Delete(ctx, "g"); !errors.Is(err, errClassicMembers) {
+			if err := u.Delete(ctx, "g"); !errors.Is(err, ErrClassicMembers) {
 				t.Errorf("a deletion of a held group: %v", err)
 			}
 			got, err := held.Offsets(ctx)
@@ -150,7 +150,7 @@ func TestClassicGroupsAreHeld(t *testing.T) {
 			if _, err := cluster.WaitGroupStable(ctx, "live", 1); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := u.Hold(ctx, "live"); !errors.Is(err, errClassicMembers) {
+			if _, err := u.Hold(ctx, "live"); !errors.Is(err, ErrClassicMembers) {
 				t.Errorf("a live group is held: %v", err)
 			}
 		})

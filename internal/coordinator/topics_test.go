@@ -114,6 +114,13 @@ func (m *metadata) requests() int {
 	return len(m.asked)
 }
 
+// since are the topics that were asked for after the first n requests.
+func (m *metadata) since(n int) [][]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.asked[n:])
+}
+
 // inBubble runs f with a running Topics in virtual time.
 func inBubble(t *testing.T, f func(t *testing.T, m *metadata, topics *Topics)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -203,10 +210,10 @@ func TestAwaitedTopicIsSeenSoonerThanByThePoll(t *testing.T) {
 			t.Error("a topic that no group needs was asked for in between")
 		}
 		asked := func(d time.Duration) int {
-			before := len(m.asked)
+			before := m.requests()
 			time.Sleep(d)
 			n := 0
-			for _, names := range m.asked[before:] {
+			for _, names := range m.since(before) {
 				if slices.Contains(names, "in") && len(names) < 3 {
 					t.Errorf("%v was asked for in between although it is there", names)
 				}

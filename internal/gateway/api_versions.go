@@ -71,7 +71,7 @@ func checkApiVersions(req *kmsg.ApiVersionsRequest, clusterID *string, node int3
 
 // offered merges the cluster's ranges with ours:
 //
-//	18, 88, 89     ours, whatever the cluster says; 93 where topology descriptions are kept, else it is dropped
+//	18, 64, 88, 89 ours, whatever the cluster says; 93 where topology descriptions are kept, else it is dropped
 //	8, 9           up to 9 where the cluster has 8: version 9 only adds the member epoch, which a streams group
 //	               needs, and a foreign group's request is sent on in version 8. Version 10 (topic ids) only where
 //	               the cluster has it; without it clients use names

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -307,50 +305,6 @@ func TestAlterConfigsOfGroups(t *testing.T) {
 			t.Errorf("something was changed: %v", svc.configs)
 		}
 	})
-}
-
-// A request with very many resources costs time in proportion to them. By pairs a hundred thousand of them took a core for a minute and
-// a half; now it is less than a second.
-func TestVeryManyConfigResources(t *testing.T) {
-	const n, longest = 100_000, 30 * time.Second
-	g, up, theirs, svc := startWithConfigs(t, 0)
-	cl := raw(t, g.Addr().String())
-	began := time.Now()
-	same, both := kmsg.NewPtrIncrementalAlterConfigsRequest(), map[string][]string{}
-	one := alterRequestOf(map[string][]string{"g": {"streams.a=1"}}).Resources[0]
-	for i := range n {
-		same.Resources = append(same.Resources, one)
-		if i < n/2 {
-			both[strconv.Itoa(i)] = []string{"streams.a=1", "consumer.a=2"}
-		}
-	}
-	results := readAltered(ask[*kmsg.IncrementalAlterConfigsResponse](t, cl, 1, same))
-	if len(results) != n || results[n-1].code != invalidRequest.Code {
-		t.Errorf("%d results", len(results))
-	}
-	if took := time.Since(began); took > longest {
-		t.Fatalf("one group many times took %v", took)
-	}
-	results = readAltered(ask[*kmsg.IncrementalAlterConfigsResponse](t, cl, 1, alterRequestOf(both)))
-	if bad := slices.IndexFunc(results, func(a altered) bool { return a.code != 0 }); len(results) != n/2 || bad >= 0 {
-		t.Errorf("%d results, bad is %d", len(results), bad)
-	}
-	if len(theirs) != n/2 || len(svc.configs) != n/2 || len(up.requests(incrementalAlterConfigs)) != 1 {
-		t.Errorf("%d there, %d here, by %d requests", len(theirs), len(svc.configs), len(up.requests(incrementalAlterConfigs)))
-	}
-	d := kmsg.NewPtrDescribeConfigsRequest()
-	for i := range n {
-		r := kmsg.NewDescribeConfigsRequestResource()
-		r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeGroupConfig, strconv.Itoa(i/2) // each twice
-		d.Resources = append(d.Resources, r)
-	}
-	resp := ask[*kmsg.DescribeConfigsResponse](t, cl, 4, d)
-	if bad := slices.IndexFunc(resp.Resources, func(r kmsg.DescribeConfigsResponseResource) bool { return len(r.Configs) != 2 }); len(resp.Resources) != n || bad >= 0 {
-		t.Errorf("%d described, bad is %d", len(resp.Resources), bad)
-	}
-	if took := time.Since(began); took > longest {
-		t.Errorf("took %v", took)
-	}
 }
 
 // AlterConfigs replaces everything that is configured for a group, in both places.

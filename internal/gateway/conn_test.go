@@ -192,7 +192,7 @@ func TestAnswersLeaveBeforeTheNextIsWaitedFor(t *testing.T) {
 		}
 		ids = append(ids, id)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := cl.Receive(ctx, fetchOf(1), ids[0]); err != nil { // while the second fetch is held back
 		t.Fatal(err)

@@ -33,6 +33,7 @@
 //	groups_many.go   requests about several groups, split and merged
 //	groups_txn.go    25, 28: refused for streams groups
 //	own_node.go      what clients ask of each node
+//	gone_node.go     64: a node that is gone for good
 //	configs.go       32, 74: configurations described; those of groups come from two places
 //	configs_alter.go 33, 44: and altered; configs_message.go: both in one form
 //	own_topics.go    writes to the log topic and to that of topology descriptions, refused

@@ -73,6 +73,8 @@ type Gateway struct {
 	draining atomic.Bool
 	done     chan struct{} // Close has begun
 	closing  sync.Once
+	cut      int  // connections that were closed with answers due; written by Close
+	stuck    bool // some did not end; likewise
 
 	wg     sync.WaitGroup // everything that runs
 	mu     sync.Mutex
@@ -213,10 +215,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 }
 
 // Close stops listening, answers the requests that were accepted within the drain time-out (or until ctx ends), and
-// closes all connections. It returns when nothing of the gateway runs any more; the error says how many connections
-// were cut off with answers due. Later calls wait for the first.
+// closes all connections. It returns when nothing of the gateway runs any more, or closeMax after it has cut what runs: what waits for a disk that hangs
+// ends with the process. The error says how many connections were cut off with answers due. Later calls wait for the first.
 func (g *Gateway) Close(ctx context.Context) error {
-	var cut int
 	g.closing.Do(func() {
 		close(g.done)
 		g.draining.Store(true)
@@ -230,20 +231,24 @@ func (g *Gateway) Close(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, g.limits.DrainTimeout)
 		defer cancel()
 		over := make(chan struct{})
-		stop := context.AfterFunc(ctx, func() {
-			defer close(over)
-			cut = g.connections()
-			g.stop()
-		})
-		g.wg.Wait()
-		if !stop() {
-			<-over
+		go func() { defer close(over); g.wg.Wait() }()
+		select {
+		case <-over:
+		case <-ctx.Done():
+			g.cut = g.connections()
 		}
 		g.stop()
+		select {
+		case <-over:
+		case <-time.After(closeMax):
+			g.stuck = true
+		}
 	})
-	g.wg.Wait()
-	if cut > 0 {
-		return fmt.Errorf("%d connections were closed with answers due", cut)
+	switch {
+	case g.stuck:
+		return fmt.Errorf("%d connections were closed with answers due, and do not end", g.cut)
+	case g.cut > 0:
+		return fmt.Errorf("%d connections were closed with answers due", g.cut)
 	}
 	return nil
 }

@@ -46,14 +46,17 @@ type service struct {
 	verdicts map[string]coordinator.Verdict // default Foreign
 	judged   []string
 	caughtUp []string // groups before whose lookup the log was read
+	blind    error    // of CatchUp
 	callers  []coordinator.Caller
 	commits  map[string]int64 // "group/topic/partition" → offset
 	deleted  []string
 	// heartbeat, where set, answers heartbeats.
-	heartbeat func(context.Context, *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse
-	nodes     []coordinator.Node
-	idle      map[int32]bool // nodes that own no shard
-	behind    bool           // the log can't be read to its end
+	heartbeat    func(context.Context, *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse
+	nodes        []coordinator.Node
+	idle         map[int32]bool // nodes that own no shard
+	unregistered []int32
+	behind       bool // the log can't be read to its end
+	others       map[string]coordinator.Found
 	// describes says that topology descriptions are kept; pushes are those that came.
 	describes bool
 	pushes    []*kmsg.StreamsGroupTopologyDescriptionUpdateRequest
@@ -82,10 +85,19 @@ func (s *service) Owners(context.Context) (map[int32]bool, bool) {
 	}
 	return owners, !s.behind
 }
-func (s *service) CatchUp(_ context.Context, groups []string) {
+func (s *service) CatchUp(_ context.Context, groups []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.caughtUp = append(s.caughtUp, groups...)
+	return s.blind
+}
+func (s *service) UnregisterBroker(_ context.Context, _ coordinator.Caller, node int32) *kmsg.UnregisterBrokerResponse {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unregistered = append(s.unregistered, node)
+	resp := kmsg.NewPtrUnregisterBrokerResponse()
+	resp.ErrorCode, resp.ErrorMessage = 101, kmsg.StringPtr("it runs")
+	return resp
 }
 func (s *service) LogTopic() string         { return logTopic }
 func (s *service) DescriptionTopic() string { return descriptionTopic }
@@ -121,6 +133,19 @@ func (s *service) Coordinator(_ context.Context, group string) (coordinator.Node
 		return coordinator.Node{}, true, false
 	}
 	return coordinator.Node{}, false, false
+}
+
+func (s *service) AskOthers(_ context.Context, c coordinator.Caller, groups []string) map[string]coordinator.Found {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.callers = append(s.callers, c)
+	out := map[string]coordinator.Found{}
+	for _, group := range groups {
+		if f, ok := s.others[group]; ok {
+			out[group] = f
+		}
+	}
+	return out
 }
 
 func (s *service) Heartbeat(ctx context.Context, c coordinator.Caller, r *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse {
@@ -308,7 +333,7 @@ func raw(tb testing.TB, addr string) *wire.Client {
 // ask sends one request over a connection and returns the answer.
 func ask[R kmsg.Response](tb testing.TB, cl *wire.Client, version int16, req kmsg.Request) R {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
 	defer cancel()
 	req.SetVersion(version)
 	resp, err := cl.Exchange(ctx, req)

@@ -23,12 +23,17 @@ func (c *conn) judge(groups ...string) ([]coordinator.Verdict, error) {
 	if err := c.settle(); err != nil {
 		return nil, err
 	}
+	return c.verdicts(groups), nil
+}
+
+// verdicts asks whose the groups are, in their order.
+func (c *conn) verdicts(groups []string) []coordinator.Verdict {
 	ctx, cancel := context.WithTimeout(c.ctx, judgeTimeout)
 	defer cancel()
 	verdicts := make([]coordinator.Verdict, len(groups))
 	if len(groups) == 1 {
 		verdicts[0] = c.g.service.Judge(ctx, groups[0])
-		return verdicts, nil
+		return verdicts
 	}
 	next := make(chan int, len(groups))
 	for i := range groups {
@@ -44,7 +49,7 @@ func (c *conn) judge(groups ...string) ([]coordinator.Verdict, error) {
 		})
 	}
 	wg.Wait()
-	return verdicts, nil
+	return verdicts
 }
 
 // settle sends what is buffered upstream and waits for the jobs before.

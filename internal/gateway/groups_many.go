@@ -20,7 +20,11 @@ func planOffsetFetch(c *conn, rq *request) (plan, error) {
 		return func(ctx context.Context) kmsg.Response { return c.g.service.OffsetFetch(ctx, who, r) }
 	}
 	if rq.Version < 8 {
-		return c.oneGroup(req.Group, fetch(req), func(code int16) kmsg.Response { return failOffsetFetch(req, code) })
+		p, err := c.oneGroup(req.Group, fetch(req), func(code int16) kmsg.Response { return failOffsetFetch(req, code) })
+		if p.forward {
+			p.rewrite = c.doubtOffset(req)
+		}
+		return p, err
 	}
 	groups := make([]string, len(req.Groups))
 	for i, g := range req.Groups {
@@ -46,9 +50,9 @@ func planOffsetFetch(c *conn, rq *request) (plan, error) {
 		}
 	}
 	if len(foreign.Groups) == len(req.Groups) {
-		return forward(), nil
+		return plan{forward: true, rewrite: c.doubtOffsets}, nil
 	}
-	p := plan{merge: func(up, local kmsg.Response) kmsg.Response {
+	p := plan{rewrite: c.doubtOffsets, merge: func(up, local kmsg.Response) kmsg.Response {
 		into := up.(*kmsg.OffsetFetchResponse)
 		into.Groups = append(into.Groups, local.(*kmsg.OffsetFetchResponse).Groups...)
 		return into
@@ -61,6 +65,72 @@ func planOffsetFetch(c *conn, rq *request) (plan, error) {
 		resp.Groups = append(resp.Groups, refused.Groups...)
 		return resp
 	}, len(foreign.Groups) > 0, &foreign), nil
+}
+
+// The cluster says "no offset" also of a group that was its own when it was judged, and became ours, with its offsets, before the request was there. An application
+// would start over. So where that is the answer the groups are judged once more.
+
+// doubtOffsets looks through the cluster's answer to a request about several groups.
+func (c *conn) doubtOffsets(_ *Gateway, resp kmsg.Response) {
+	r := resp.(*kmsg.OffsetFetchResponse)
+	var doubted []int
+	var names []string
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		lacks := len(g.Topics) == 0
+		for _, t := range g.Topics {
+			lacks = lacks || slices.ContainsFunc(t.Partitions, func(p kmsg.OffsetFetchResponseGroupTopicPartition) bool { return p.ErrorCode == 0 && p.Offset < 0 })
+		}
+		if g.ErrorCode == 0 && lacks {
+			doubted, names = append(doubted, i), append(names, g.Group)
+		}
+	}
+	for n, code := range c.moved(names) {
+		if code != 0 {
+			failed := kmsg.NewOffsetFetchResponseGroup()
+			failed.Group, failed.ErrorCode = names[n], code
+			r.Groups[doubted[n]] = failed
+		}
+	}
+}
+
+// doubtOffset does the same for a request about one group, of a version before 8.
+func (c *conn) doubtOffset(req *kmsg.OffsetFetchRequest) func(*Gateway, kmsg.Response) {
+	return func(_ *Gateway, resp kmsg.Response) {
+		r := resp.(*kmsg.OffsetFetchResponse)
+		lacks := len(r.Topics) == 0
+		for _, t := range r.Topics {
+			lacks = lacks || slices.ContainsFunc(t.Partitions, func(p kmsg.OffsetFetchResponseTopicPartition) bool { return p.ErrorCode == 0 && p.Offset < 0 })
+		}
+		if r.ErrorCode != 0 || !lacks {
+			return
+		}
+		if code := c.moved([]string{req.Group})[0]; code != 0 {
+			version := r.Version
+			*r = *failOffsetFetch(req, code).(*kmsg.OffsetFetchResponse)
+			r.SetVersion(version)
+		}
+	}
+}
+
+// moved gives, for groups that were the cluster's when they were judged, the error code of those that may not be any more. What was answered before is sent
+// first: it may have to wait for the log.
+func (c *conn) moved(groups []string) []int16 {
+	codes := make([]int16, len(groups))
+	if len(groups) == 0 {
+		return codes
+	}
+	_ = c.client.w.Flush() // an error stays with the writer
+	for i, v := range c.verdicts(groups) {
+		switch v {
+		case coordinator.Foreign:
+		case coordinator.Undecided:
+			codes[i] = coordinatorLoading.Code
+		default:
+			codes[i] = notCoordinator.Code
+		}
+	}
+	return codes
 }
 
 // split completes a plan that has a merge: our part is local, or answer where there is nothing to run; the

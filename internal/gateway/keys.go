@@ -38,6 +38,7 @@ const (
 	offsetDelete            = int16(47)
 	describeQuorum          = int16(55)
 	describeCluster         = int16(60)
+	unregisterBroker        = int16(64)
 	listTransactions        = int16(66)
 	consumerGroupHeartbeat  = int16(68)
 	consumerGroupDescribe   = int16(69)
@@ -66,6 +67,7 @@ var (
 	transactionalIDDenied  = kerr.TransactionalIDAuthorizationFailed // 53
 	notAttempted           = kerr.OperationNotAttempted              // 55
 	groupIDNotFound        = kerr.GroupIDNotFound                    // 69
+	brokerNotRegistered    = kerr.BrokerIDNotRegistered              // 102
 	rebootstrapRequired    = kerr.RebootstrapRequired                // 129
 )
 

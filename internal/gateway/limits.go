@@ -33,6 +33,9 @@ const (
 	// default. What takes longer (a JoinGroup waits for other members) sees its connection closed.
 	drainTimeout = 5 * time.Second
 
+	// closeMax is how long a connection that was cut may take to end: everything that it waits for ends with it, but for reading from a disk.
+	closeMax = time.Second
+
 	// slotsMax bounds the requests of one connection that wait for an answer: each holds a decoded request or an
 	// answer. At the limit the connection is read no further until an answer has left (TCP holds the client back);
 	// librdkafka would send a million.

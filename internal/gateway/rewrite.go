@@ -1,10 +1,13 @@
 package gateway
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/internal/coordinator"
 )
 
 // produceEndpointsVersion is the first Produce version that can carry NodeEndpoints. Kafka sends them from 10 on
@@ -210,15 +213,12 @@ func planFindCoordinator(c *conn, rq *request) (plan, error) {
 	if rq.Version < 4 {
 		keys = []string{req.CoordinatorKey}
 	}
-	c.g.service.CatchUp(c.ctx, keys)
+	if err := c.g.service.CatchUp(c.ctx, keys); err != nil {
+		// A client goes on asking whom it is connected with; without a connection it asks another node.
+		return plan{}, fmt.Errorf("%w: %w", errMoved, err)
+	}
 	answers := map[string]kmsg.FindCoordinatorResponseCoordinator{}
-	var foreign []string
-	for _, group := range keys {
-		n, known, ok := c.g.service.Coordinator(c.ctx, group)
-		if !known {
-			foreign = append(foreign, group)
-			continue
-		}
+	answer := func(group string, n coordinator.Node, ok bool) {
 		a := kmsg.NewFindCoordinatorResponseCoordinator()
 		a.Key = group
 		if n.ID == c.g.self.id {
@@ -228,6 +228,24 @@ func planFindCoordinator(c *conn, rq *request) (plan, error) {
 			noCoordinator(&a)
 		}
 		answers[group] = a
+	}
+	var unknown, foreign []string
+	for _, group := range keys {
+		if n, known, ok := c.g.service.Coordinator(c.ctx, group); known {
+			answer(group, n, ok)
+		} else {
+			unknown = append(unknown, group)
+		}
+	}
+	if len(unknown) > 0 {
+		others := c.g.service.AskOthers(c.ctx, rq.caller(c), unknown)
+		for _, group := range unknown {
+			if f, asked := others[group]; asked && !f.Cluster {
+				answer(group, f.Node, f.OK)
+			} else {
+				foreign = append(foreign, group)
+			}
+		}
 	}
 	if len(answers) == 0 {
 		return plan{forward: true, rewrite: rewriteFindCoordinator}, nil

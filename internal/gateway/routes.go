@@ -86,6 +86,9 @@ func init() {
 		incrementalAlterConfigs: {plan: planAlter},
 		listConfigResources:     {plan: planListConfigResources},
 
+		// A node that is gone: ours, or a broker.
+		unregisterBroker: {plan: planUnregisterBroker},
+
 		// Writes to the log topic.
 		deleteTopics:       {plan: planDeleteTopics},
 		deleteRecords:      {plan: planDeleteRecords},
@@ -118,11 +121,12 @@ func planSaslHandshake(c *conn, rq *request) (plan, error) {
 // versionsOf is what the gateway offers where it answers whatever the cluster can do.
 type versionsOf struct{ min, max int16 }
 
-// ours are the APIs of streams groups, in the versions that are served here.
+// ours are the APIs of streams groups, and of the replicas as nodes, in the versions that are served here.
 var ours = map[int16]versionsOf{
 	apiVersions:           {0, 5},
 	streamsGroupHeartbeat: {0, 1},
 	streamsGroupDescribe:  {0, 1},
+	unregisterBroker:      {0, 0},
 }
 
 // topologyUpdate is 93, which is offered where topology descriptions are kept: a client pushes none to a coordinator that does not

@@ -194,7 +194,7 @@ func (s *scripted) metadata(req kmsg.Request) kmsg.Response {
 // eventually asks until ok, for things that another goroutine brings about and nothing announces.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); {
+	for deadline := time.Now().Add(time.Minute); !ok(); {
 		if time.Now().After(deadline) {
 			tb.Fatalf("never happened: %s", what)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -44,4 +45,28 @@ func FillDisk(tb testing.TB, dir, name string) (file string) {
 		}
 	}
 	return file
+}
+
+// ReadOnly lets nothing below a directory be made, written anew or removed, by whoever comes to it by its name; files that are open are not affected. undo
+// ends it. ok is false where only root could do it.
+func ReadOnly(tb testing.TB, dir string) (undo func(), ok bool) {
+	tb.Helper()
+	if err := syscall.Mount(dir, dir, "", syscall.MS_BIND, ""); errors.Is(err, syscall.EPERM) {
+		return nil, false
+	} else if err != nil {
+		tb.Fatalf("mount %s over itself: %v", dir, err)
+	}
+	var once sync.Once
+	undo = func() {
+		once.Do(func() {
+			if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+				tb.Errorf("unmount %s: %v", dir, err)
+			}
+		})
+	}
+	tb.Cleanup(undo)
+	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY, ""); err != nil {
+		tb.Fatalf("make %s read-only: %v", dir, err)
+	}
+	return undo, true
 }

@@ -13,3 +13,6 @@ func FillDisk(tb testing.TB, dir, _ string) (file string) {
 	tb.Fatalf("there is no small disk at %s", dir)
 	return ""
 }
+
+// ReadOnly is for Linux.
+func ReadOnly(testing.TB, string) (undo func(), ok bool) { return nil, false }

@@ -26,13 +26,14 @@
 //	properties.go a broker's server.properties
 //	alter.go      another heap, another property, from a broker's next start on
 //	bootstrap.go  "some Kafka": $KAFKA_BOOTSTRAP, Docker, or a JVM broker
-//	tools.go      Kafka's command line tools; toolsession.go: many calls in one JVM
+//	tools.go      Kafka's command line tools; toolsession.go: many calls in one JVM; peak_linux.go, peak_other.go: what one takes
 //	app.go        the Streams applications of tests/jvm
 //	host.go       many instances of them in one JVM
 //	events.go     what they tell of themselves
 //	keeper.go     streamkeeper as a process; older.go: of a former commit
-//	disk_linux.go small file systems that get full; disk_other.go
+//	disk_linux.go small file systems that get full, and read-only ones; disk_other.go
 //	member.go     a member of a streams group by hand; ask.go: requests about groups, and what is refused in their answers
+//	acls.go       who may do what at a cluster; stranger.go: writing in another's name
 //	relay.go      between a replica and the cluster: what passes is held back, altered, made up
 //	topics.go     topics and committed offsets through the admin client
 //	jaeger.go     Jaeger, to look at traces

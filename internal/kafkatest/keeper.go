@@ -200,7 +200,7 @@ func (k *Keeper) Ready() error {
 }
 
 func (k *Keeper) ready() (bool, error) {
-	status, body, err := k.get("/readyz")
+	status, body, err := k.TryGet("/readyz")
 	if err != nil {
 		return false, err
 	}
@@ -216,14 +216,15 @@ const adminBodyMax = 4 << 20
 // Get fetches a path of the admin address, like "/metrics".
 func (k *Keeper) Get(path string) (status int, body string) {
 	k.tb.Helper()
-	status, body, err := k.get(path)
+	status, body, err := k.TryGet(path)
 	if err != nil {
 		k.tb.Fatal(err)
 	}
 	return status, body
 }
 
-func (k *Keeper) get(path string) (int, string, error) {
+// TryGet is Get where the replica may not answer in time: 5 seconds.
+func (k *Keeper) TryGet(path string) (status int, body string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+k.Admin()+path, nil)

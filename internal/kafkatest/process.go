@@ -220,7 +220,7 @@ func logTailOnFailure(tb testing.TB, name, file string) {
 		if err != nil {
 			return // it was never started
 		}
-		kept := filepath.Join(CacheDir(), "failed", fileName(tb.Name()), fileName(name)+".log")
+		kept := filepath.Join(CacheDir(), "failed", fileName(tb.Name()), fileName(name)+keptBefore.next(tb.Name()+"/"+name)+".log")
 		err = os.MkdirAll(filepath.Dir(kept), 0o755)
 		if err == nil {
 			err = os.WriteFile(kept, b, 0o644)
@@ -230,6 +230,28 @@ func logTailOnFailure(tb testing.TB, name, file string) {
 		}
 		tb.Logf("end of the output of %s (all of it: %s):\n%s", name, kept, tail(string(b)))
 	})
+}
+
+// keptBefore counts the files of one name: several processes of a test may have the same.
+var keptBefore counts
+
+type counts struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+// next is "" for the first of a name, then "-2" and so on.
+func (c *counts) next(name string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of == nil {
+		c.of = map[string]int{}
+	}
+	c.of[name]++
+	if n := c.of[name]; n > 1 {
+		return fmt.Sprintf("-%d", n)
+	}
+	return ""
 }
 
 // fileName makes a name of a file of any text.

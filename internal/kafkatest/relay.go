@@ -31,6 +31,7 @@ type Relay struct {
 	tb   testing.TB
 	name string
 	host string // where it listens
+	from string // the address from which it reaches brokers; "" for whichever the system takes
 
 	mu      sync.Mutex
 	brokers map[string]net.Listener // by the broker's own address
@@ -102,6 +103,13 @@ func (r *Relay) Through(broker string) string {
 		}
 	}()
 	return l.Addr().String()
+}
+
+// From has it reach brokers from another address of this machine, from the next connection on: they take what comes for another host's.
+func (r *Relay) From(host string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.from = host
 }
 
 // Hold has the next frame that matches held back.
@@ -179,7 +187,13 @@ type pending struct {
 const pendingMax = 4096
 
 func (r *Relay) serve(client net.Conn, address string) {
-	broker, err := net.Dial("tcp", address)
+	var dialer net.Dialer
+	r.mu.Lock()
+	if r.from != "" {
+		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(r.from)}
+	}
+	r.mu.Unlock()
+	broker, err := dialer.Dial("tcp", address)
 	if err != nil {
 		client.Close()
 		return

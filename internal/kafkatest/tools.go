@@ -2,8 +2,10 @@ package kafkatest
 
 import (
 	"archive/zip"
+	"bytes"
 	"fmt"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,6 +31,7 @@ type tool struct {
 var tools = map[string]tool{
 	"kafka-acls":                {class: "org.apache.kafka.tools.AclCommand", oldClass: "kafka.admin.AclCommand"},
 	"kafka-broker-api-versions": {class: "org.apache.kafka.tools.BrokerApiVersionsCommand", oldClass: "kafka.admin.BrokerApiVersionsCommand"},
+	"kafka-cluster":             {class: "org.apache.kafka.tools.ClusterTool", oldClass: "kafka.tools.ClusterTool", offline: true}, // behind its verb
 	"kafka-configs":             {class: "org.apache.kafka.tools.ConfigCommand", oldClass: "kafka.admin.ConfigCommand"},
 	"kafka-console-consumer":    {class: "org.apache.kafka.tools.consumer.ConsoleConsumer"},
 	"kafka-console-producer":    {class: "org.apache.kafka.tools.ConsoleProducer", oldClass: "kafka.tools.ConsoleProducer"},
@@ -40,6 +43,7 @@ var tools = map[string]tool{
 	"kafka-groups":              {class: "org.apache.kafka.tools.GroupsCommand"},
 	"kafka-leader-election":     {class: "org.apache.kafka.tools.LeaderElectionCommand"},
 	"kafka-metadata-quorum":     {class: "org.apache.kafka.tools.MetadataQuorumCommand"},
+	"kafka-reassign-partitions": {class: "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"},
 	"kafka-producer-perf-test":  {class: "org.apache.kafka.tools.ProducerPerformance"},
 	"kafka-storage":             {class: "kafka.tools.StorageTool", offline: true},
 	"kafka-streams-groups":      {class: "org.apache.kafka.tools.streams.StreamsGroupCommand"},
@@ -105,3 +109,54 @@ func (t tool) classIn(version string) (string, error) {
 	}
 	return t.oldClass, nil
 }
+
+// ToolRun is one run of a tool, and what it took.
+type ToolRun struct {
+	Stdout, Stderr string
+	Exit           int // -1: it was ended at its time-out
+	Took           time.Duration
+	PeakMiB        float64 // resident memory at most
+}
+
+// MeasureTool is Tool with a heap in MiB and a time-out; it fails the test only where the tool can't be started.
+func MeasureTool(tb testing.TB, heapMB int, timeout time.Duration, bootstrap, name string, args ...string) ToolRun {
+	tb.Helper()
+	NeedJava(tb)
+	class, err := tools[name].classIn(V44)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	argv, err := java(V44, "", "tools-log4j2.properties", heapMB, nil, class, append([]string{"--bootstrap-server", bootstrap}, args...)...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var out, errOut bytes.Buffer
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	began := time.Now()
+	if err := theSpawner.start(cmd); err != nil {
+		tb.Fatalf("start %s: %v", name, err)
+	}
+	late := time.AfterFunc(timeout, func() { _ = cmd.Process.Kill() })
+	ended, peak := make(chan struct{}), make(chan float64)
+	go func() { // what the system counts for a child that has ended begins with what its parent had
+		most := 0.0
+		for {
+			most = max(most, peakMiB(cmd.Process.Pid))
+			select {
+			case <-ended:
+				peak <- most
+				return
+			case <-time.After(peakLook):
+			}
+		}
+	}()
+	_ = cmd.Wait() // the exit code says it
+	took := time.Since(began)
+	late.Stop()
+	close(ended)
+	return ToolRun{out.String(), errOut.String(), cmd.ProcessState.ExitCode(), took, <-peak}
+}
+
+// peakLook is how often the memory of a tool is looked at.
+const peakLook = 20 * time.Millisecond

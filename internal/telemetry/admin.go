@@ -46,6 +46,7 @@ type Admin struct {
 	mu     sync.Mutex
 	checks []Check
 	alive  []Check
+	pages  []string // what / lists
 }
 
 // ListenAdmin opens the address at once, so that a port that is taken is an error at start; Serve answers.
@@ -56,14 +57,17 @@ func ListenAdmin(address string, metrics *Metrics, log *slog.Logger) (*Admin, er
 		return nil, fmt.Errorf("--admin-listen: %w", err)
 	}
 	mux := http.NewServeMux()
-	a := &Admin{ln: ln, log: log, mux: mux}
+	a := &Admin{ln: ln, log: log, mux: mux, pages: []string{"/healthz", "/readyz"}}
 	mux.HandleFunc("GET /healthz", a.healthy)
 	mux.HandleFunc("GET /readyz", a.ready)
 	if metrics != nil {
-		mux.Handle("GET /metrics", metrics.Handler())
+		a.Handle("GET /metrics", metrics.Handler())
 	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		text(w, http.StatusOK, "streamkeeper\n\n/healthz\n/readyz\n/metrics\n")
+		a.mu.Lock()
+		pages := a.pages
+		a.mu.Unlock()
+		text(w, http.StatusOK, "streamkeeper\n\n"+strings.Join(pages, "\n")+"\n")
 	})
 	a.server = &http.Server{
 		Handler: mux, ReadHeaderTimeout: adminHeaderTimeout, WriteTimeout: adminWriteTimeout, MaxHeaderBytes: adminHeaderBytesMax,
@@ -73,7 +77,12 @@ func ListenAdmin(address string, metrics *Metrics, log *slog.Logger) (*Admin, er
 }
 
 // Handle adds a page; pattern is that of http.ServeMux.
-func (a *Admin) Handle(pattern string, h http.Handler) { a.mux.Handle(pattern, h) }
+func (a *Admin) Handle(pattern string, h http.Handler) {
+	a.mux.Handle(pattern, h)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pages = append(a.pages, strings.TrimPrefix(pattern, "GET "))
+}
 
 // Addr is the address that is listened on.
 func (a *Admin) Addr() net.Addr { return a.ln.Addr() }

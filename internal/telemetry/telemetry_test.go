@@ -212,6 +212,9 @@ func TestAdmin(t *testing.T) {
 	if code, body := get(t, a, "/shards"); code != 200 || body != "[]" {
 		t.Errorf("/shards: %d %q", code, body)
 	}
+	if code, body := get(t, a, "/"); code != 200 || body != "streamkeeper\n\n/healthz\n/readyz\n/metrics\n/shards\n" {
+		t.Errorf("/: %d %q", code, body)
+	}
 	if code, _ := get(t, a, "/nothing"); code != 404 {
 		t.Errorf("/nothing: %d", code)
 	}

@@ -9,5 +9,6 @@
 //	header.go   request and response headers (v0, v1, v2), flexible versions
 //	message.go  bodies: parse without leftovers, encode with header and length
 //	errors.go   the error types
+//	forget.go   a replica that is gone, in UnregisterBroker
 //	client.go   Client: one connection, one request after another, for tests and tools
 package wire

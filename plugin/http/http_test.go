@@ -75,9 +75,13 @@ func del(p *pluginhttp.Plugin, group string) error {
 	return err
 }
 
+// patience is how long a request of the conformance suite may take: a description of 10,000 nodes takes longer than TimeoutDefault where the race detector watches on a
+// machine that others use, too.
+const patience = time.Minute
+
 func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) plugin.Plugin {
-		p, err := pluginhttp.New(pluginhttp.Config{URL: serve(t, reference.New(0, 0))})
+		p, err := pluginhttp.New(pluginhttp.Config{URL: serve(t, reference.New(0, 0)), Timeout: patience})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +102,7 @@ func TestConformanceOfABlindStore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := pluginhttp.New(pluginhttp.Config{URL: u, CAFile: caFile(t, s), DescriptionBytesMax: 200_000, Connections: 2})
+		p, err := pluginhttp.New(pluginhttp.Config{URL: u, CAFile: caFile(t, s), DescriptionBytesMax: 200_000, Connections: 2, Timeout: patience})
 		if err != nil {
 			t.Fatal(err)
 		}

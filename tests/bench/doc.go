@@ -19,6 +19,7 @@
 //	takeover_client_test.go  a client by the rules of Java's: whom it asks, when it looks its coordinator up again
 //	takeover_probe_test.go   the groups that are watched; takeover_herd_test.go: all the other members
 //	growth_test.go   what idle groups cost, and how that grows: growth_keeper_test.go, growth_kafka_test.go; growth_probe_test.go: what is asked meanwhile
+//	tools_test.go    Kafka's command line tools before many groups
 //	load_test.go     the load: groups, connections, phases
 //	storm_test.go    one large group whose members all join at once, and its neighbours
 //	assignor_test.go the sticky assignor beside Kafka's class, in the same run

@@ -20,7 +20,8 @@ const clockSlack = time.Second
 //
 // A task has one owner, and a new owner begins when the former has given it back, or was removed from the group: an instance that hears nothing
 // from its coordinator for longer than its session works on until it is told, as before Kafka. So two tenures of a task may overlap where the log
-// has the removal of the former's member between their beginnings, and only there.
+// has the removal of the former's member between their beginnings, and only there. Which of the two is the former their beginnings say, not the output: what
+// an instance had made when it was paused comes into it after what its successor has written meanwhile.
 //
 // skewed: clocks of replicas were wrong in the run, and with them times in the log. told is what was found that is no fault.
 func judgeApp(group string, seen []kafkatest.Seen, j history.Judged, skewed bool) (wrong []string, told string) {
@@ -28,12 +29,16 @@ func judgeApp(group string, seen []kafkatest.Seen, j history.Judged, skewed bool
 	tenures := tenuresOf(seen)
 	excused := 0
 	for _, b := range kafkatest.CheckTenures(seen) {
-		of := removed[b.Late.Thread+"-consumer"]
-		if b.What != kafkatest.OutOfOrder && wasRemoved(of, tenures[b.Late.Tenure].from, tenures[b.After.Tenure].from, skewed) {
+		former, next := b.Late, b.After
+		if tenures[next.Tenure].from.Before(tenures[former.Tenure].from) {
+			former, next = next, former
+		}
+		of := removed[former.Thread+"-consumer"]
+		if b.What != kafkatest.OutOfOrder && wasRemoved(of, tenures[former.Tenure].from, tenures[next.Tenure].from, skewed) {
 			excused++
 			continue
 		}
-		wrong = append(wrong, fmt.Sprintf("%s: %v; removals of its member: %v", group, b, of))
+		wrong = append(wrong, fmt.Sprintf("%s: %v; removals of the former's member: %v", group, b, of))
 	}
 	n := 0
 	for _, times := range removed {
@@ -180,7 +185,17 @@ var afterExpiry = []string{
 	"Failed to leave group while closing consumer",
 	"Reconciliation failed for tasks LocalAssignment",
 	"Failed to close consumer due to the following error",
+	"Cannot set a new position without a valid current position",
+	"StreamsGroupHeartbeatRequest failed due to INVALID_REQUEST: Topology can only be provided when (re-)joining.",
+	"with epoch -1 transitioned to fatal state",
+	"onAllTasksLost callback invocation failed while releasing assignment after member failed with fatal error",
 }
+
+// fenced is what a client logs whose commit was refused for its epoch while it has none, because a heartbeat was answered FENCED_MEMBER_EPOCH: that happens, before
+// Kafka as well, to a member that was sent two new epochs and has got neither answer (a coordinator takes the epoch before the last one, and no
+// older one). It joins again. A coordinator that refuses the epochs it has given is found by what it keeps from coming out (calm), and by the lines in which the
+// client has an epoch.
+const fenced = "with stale member epoch error. Last epoch sent: undefined"
 
 // unexpected are errors that a coordinator of Kafka does not answer to its own client, and at which that client may go on all the same, with a warning.
 var unexpected = []string{"UNKNOWN_SERVER_ERROR", "UnknownServerException", "INVALID_REQUEST", "InvalidRequestException", "UNSUPPORTED_VERSION", "UnsupportedVersionException"}
@@ -220,7 +235,7 @@ func (s *stage) wrong(line string) bool {
 	switch {
 	case !has(" UNCAUGHT ") && (m == nil || m[1] == "WARN" && !slices.ContainsFunc(unexpected, has)):
 		return false
-	case expired.MatchString(line):
+	case expired.MatchString(line), has(fenced):
 		return false
 	}
 	return !s.expired || !slices.ContainsFunc(afterExpiry, has)

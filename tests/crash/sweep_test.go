@@ -22,8 +22,8 @@ import (
 var withoutPlugin = backend{name: "none", settings: func(*world, int) []string { return []string{"--plugin", "none"} }}
 
 const (
-	// sweptGroups are enough for several turns of a sweep in each partition.
-	sweptGroups = 800
+	// sweptGroups are enough for several turns of a sweep in each partition, also on a machine that judges a hundred groups in one, and has three turns share a batch.
+	sweptGroups = 3200
 	// sweptOffsets is how many offsets each has.
 	sweptOffsets = 2
 )

@@ -14,7 +14,7 @@ import (
 )
 
 // long makes stories as long as nobody wants to wait for at every change: go test ./tests/e2e -run Apps -args -long
-var long = flag.Bool("long", false, "100 subtopologies instead of 12, an instance that crashes ten times instead of two, replicas restarted twice and paused for a minute")
+var long = flag.Bool("long", false, "100 subtopologies instead of 12, an instance that crashes ten times instead of two, replicas restarted twice, paused for a minute, and ended while they are paused")
 
 func TestAppsKafkaItself(t *testing.T)   { apps(t, itself, kafkatest.V43) }
 func TestAppsServeBefore39(t *testing.T) { apps(t, before39, kafkatest.V42) }

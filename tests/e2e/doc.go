@@ -13,8 +13,11 @@
 //	tools_test.go     kafka-streams-groups prints what it prints before Kafka
 //	tools_away_test.go  tools and commands while of three replicas one is dead and one hangs
 //	losses_test.go    the log topic is deleted or grows, data directories are lost; full_disk_linux_test.go: a disk is full
+//	damage_test.go    bytes of a data directory are overwritten; it can't be written any more
 //	offsets_test.go   offsets reset and deleted with kafka-streams-groups; those of a deleted topic
 //	declines_test.go  a replica that can serve nothing leaves its shards to another
+//	rights_test.go    the cluster takes rights away from one replica, and from both
+//	spent_test.go     a shard's producer id is fenced under its owner: another transactional id is taken
 //	clocks_test.go    replicas whose clocks are fast, slow, and jump
 //	convert_test.go   a plain consumer takes over the group of an application that has stopped
 //	configs_test.go   configurations of groups, as requests and through kafka-configs
@@ -24,7 +27,9 @@
 //	replicas_test.go  two replicas: sharing, leading clients, takeover, a replica that was paused
 //	ownership_test.go three replicas under members of every shard: stopped, moved, gone; a node id taken; another installation; a newer format
 //	rolling_test.go   three replicas restarted, killed, and paused, one after the other, under applications with standbys
+//	paused_replica_test.go  replicas paused for a minute, and ended by what watches them, under applications with different patience (-long)
 //	rolling_upgrade_test.go  from older builds to today's, replica by replica, and back
+//	move_test.go      groups and their topics go to another cluster; moved_test.go: the log to other brokers
 //	mixed_test.go     versions side by side: what goes from replica to replica, both ways
 //	newer_test.go     records of a newer version in the log, of each kind; a newer replica among older ones
 //	stateful_test.go  repartition topics, stores, a windowed join: internal topics made, state restored, all deleted

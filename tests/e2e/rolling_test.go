@@ -28,35 +28,46 @@ func startTroupe(t *testing.T, r *fleet, name string) *troupe {
 	t.Helper()
 	tr := &troupe{t: t, r: r, host: kafkatest.StartAppHost(t, kafkatest.V44)}
 	c := &cast{place: &place{streams: r.bootstrap(), direct: r.cluster.Bootstrap(), cluster: r.cluster}, host: tr.host}
-	t.Cleanup(func() {
-		for _, w := range tr.all {
-			if w.disturbed {
-				r.tell(w.p.group)
-			}
-		}
-	})
 	for i, group := range oneGroupEach(t, r, name) {
 		p := c.stageAs(t, group, partitions)
 		configureGroup(t, r.replicas[r.nodes[i]].Bootstrap(), group, "streams.num.standby.replicas", "1")
-		w := &watched{p: p, load: kafkatest.NewWords(t, p.direct, p.in, words)}
-		o := kafkatest.AppOptions{Topology: "counted", Config: map[string]string{
-			// Shorter than the session, for replicas that hang: see TestTwoReplicas.
-			"request.timeout.ms": "3000",
-		}}
-		w.apps = []*kafkatest.App{p.start("a", o), p.start("b", o)}
-		tr.all = append(tr.all, w)
+		// Shorter than the session, for replicas that hang: see TestTwoReplicas.
+		tr.add(p, map[string]string{"request.timeout.ms": "3000"})
 	}
+	tr.begin(20)
+	return tr
+}
+
+// add starts two instances of an application with these settings.
+func (tr *troupe) add(p *play, config map[string]string) {
+	tr.t.Helper()
+	w := &watched{p: p, load: kafkatest.NewWords(tr.t, p.direct, p.in, words)}
+	o := kafkatest.AppOptions{Topology: "counted", Config: config}
+	w.apps = []*kafkatest.App{p.start("a", o), p.start("b", o)}
+	tr.all = append(tr.all, w)
+}
+
+// begin waits until each application is spread over its instances and has its state twice, and puts it under load.
+func (tr *troupe) begin(perSecond int) {
+	t := tr.t
+	t.Helper()
+	t.Cleanup(func() {
+		for _, w := range tr.all {
+			if w.disturbed {
+				tr.r.tell(w.p.group)
+			}
+		}
+	})
 	for _, w := range tr.all {
 		w.settled()
 		w.load.Send(4 * words)
 	}
 	for _, w := range tr.all {
-		kafkatest.WaitCommitted(t, r.bootstrap(), w.p.group, w.p.in, outcome)
+		kafkatest.WaitCommitted(t, tr.r.bootstrap(), w.p.group, w.p.in, outcome)
 		w.remember()
-		w.load.Run(20)
+		w.load.Run(perSecond)
 	}
 	tr.told = len(tr.host.Output())
-	return tr
 }
 
 // oneGroupEach makes up a group name for each replica, of a shard that it owns now.
@@ -146,7 +157,7 @@ var expectedWarnings = []struct {
 	{"NetworkClient", "Bootstrap broker ", "the same, before the client knows any node"},
 	{"NetworkClient", "Received error POLL from node ", "a connection that is closed while it is being made"},
 	{"Sender", "Got error produce response with correlation id … on topic-partition …, retrying …. Error: NETWORK_EXCEPTION.", "a connection that led to a broker through the replica has ended"},
-	{"Sender", "Got error produce response with correlation id … on topic-partition …, retrying …. Error: REQUEST_TIMED_OUT.", "the replica is paused, with the connection that leads to a broker"},
+	{"Sender", "Got error produce response with correlation id … on topic-partition …, retrying …. Error: REQUEST_TIMED_OUT", "the replica is paused, with the connection that leads to a broker; or the broker says so, whose followers did not get their turn on a busy machine"},
 	{"Sender", "Received invalid metadata error in produce request on partition … due to org.apache.kafka.common.errors.NetworkException: Disconnected", "the same connections"},
 	{"Sender", "Received invalid metadata error in produce request on partition … due to org.apache.kafka.common.errors.TimeoutException: Disconnected", "the same connections"},
 }

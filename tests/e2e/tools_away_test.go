@@ -17,7 +17,7 @@ import (
 const awayMax = time.Minute
 
 // TestToolsWhileReplicasAreAway: of three replicas one is killed and one hangs. Once their shards are taken over all of Kafka's tools
-// that are about groups work as if the two had never been, and so do our own commands, also where they are given the addresses of all three.
+// that are about groups work as if the two had never been, and so do our own commands, also where they are given the addresses of all three. In the end both are forgotten.
 func TestToolsWhileReplicasAreAway(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t, kafka44)
@@ -120,6 +120,7 @@ func TestToolsWhileReplicasAreAway(t *testing.T) {
 			return kafkatest.Tool(t, all, "kafka-streams-groups", "--list")
 		})
 	}
+	r.forgetAway(r.nodes[0], r.nodes[1], r.nodes[2], groups)
 	for what, d := range took {
 		t.Logf("%-70s %s", what, d)
 	}

@@ -142,12 +142,12 @@ func sampled(metrics, name, value string) bool {
 // statusAt waits until the description of a group has that status for those who ask at the address.
 func statusAt(t *testing.T, bootstrap, group, want string) {
 	t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cl.Close()
 	kafkatest.Eventually(t, outcome, func() error {
+		cl, err := kgo.NewClient(kgo.SeedBrokers(bootstrap)) // a new one, which looks the coordinator up: kgo does not look into these answers for NOT_COORDINATOR
+		if err != nil {
+			return err
+		}
+		defer cl.Close()
 		if s := descriptionStatus(t.Context(), cl, group); s != want {
 			return fmt.Errorf("description of %s: %s, want %s", group, s, want)
 		}

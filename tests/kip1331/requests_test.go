@@ -2,6 +2,7 @@ package kip1331
 
 import (
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -136,10 +137,18 @@ func (p *pair) commit(group, member string, epoch int32, offset int64) int16 {
 }
 
 // committed is the group's offset of the source topic; -1 for none. A group that is gone has none in both worlds, but the embedded
-// log of streamkeeper says so with an error (docs/gaps.md).
+// log of streamkeeper says so with an error (docs/gaps.md). Just after its end streamkeeper may have a client look its coordinator up again (docs/differences.md).
 func (p *pair) committed(group string) int64 {
 	p.t.Helper()
+	const (
+		askedMost = 100
+		pause     = 20 * time.Millisecond
+	)
 	theirs, ours := ask[*kmsg.OffsetFetchResponse](p, raw(1, group, "", -1).Fetch(0))
+	for n := 1; n < askedMost && ours.Groups[0].ErrorCode == 16; n++ {
+		time.Sleep(pause) // as clients do
+		theirs, ours = ask[*kmsg.OffsetFetchResponse](p, raw(1, group, "", -1).Fetch(0))
+	}
 	offset := func(r *kmsg.OffsetFetchResponse) int64 {
 		switch g := r.Groups[0]; {
 		case g.ErrorCode == 69:

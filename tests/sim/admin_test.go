@@ -29,8 +29,9 @@ func (w *world) admin() {
 		switch {
 		case verb < 3 && !w.isCalm():
 			before := w.view(group)
+			theirs := w.checker.removedAtCluster(group)
 			err = seek.deleteGroup(ctx, group)
-			if err == nil && w.view(group).removals == before.removals {
+			if err == nil && w.view(group).removals == before.removals && w.checker.removedAtCluster(group) == theirs {
 				w.violate("%s: its deletion was acknowledged, and the log does not have it", group)
 			}
 			w.refusedWrongly("the deletion", group, before, err)

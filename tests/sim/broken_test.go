@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"streamkeeper/eventlog"
 )
@@ -58,6 +59,49 @@ func offsetOf(partition int32, topic byte, offset int64) eventlog.Record {
 		Key:   eventlog.Key{Type: eventlog.TypeOffsetCommit, Topic: source, Partition: partition},
 		Value: &eventlog.OffsetCommit{Offset: offset, LeaderEpoch: -1, TopicID: [16]byte{15: topic}, ExpireTimestamp: -1},
 	}
+}
+
+// converting is the record of the empty group on its way from one protocol to the other.
+func converting(epoch int32, c eventlog.Conversion) eventlog.Record {
+	r := groupAt(epoch)
+	r.Value.(*eventlog.Group).Conversion = c
+	return r
+}
+
+// standing is an offset of partition 0 of the topic that is there.
+func (b *broken) standing(offset int64) eventlog.Record {
+	r := offsetOf(0, 0, offset)
+	t, _ := b.w.cluster.now(source)
+	r.Value.(*eventlog.OffsetCommit).TopicID = t.ID
+	return r
+}
+
+var inZero = topicPartition{source, 0}
+
+// atCluster is the same offset as the cluster's coordinator has it.
+func (b *broken) atCluster(offset int64) committed {
+	t, _ := b.w.cluster.now(source)
+	return committed{t.ID, offset}
+}
+
+// copies: a conversion of the replica commits an offset at the cluster, within its lease.
+func (b *broken) copies(offset int64) {
+	b.theirCommit(brokenGroup, inZero, b.atCluster(offset), &looked{&conversion{w: b.w, r: b.w.replicas[0]}, time.Now()})
+}
+
+// emptied takes all members out.
+func (b *broken) emptied() {
+	b.put(gone(eventlog.TypeCurrentMemberAssignment, "m1"), gone(eventlog.TypeMember, "m1"),
+		gone(eventlog.TypeCurrentMemberAssignment, "m2"), gone(eventlog.TypeMember, "m2"), groupAt(3), targetAt(3))
+}
+
+// removed removes the group, and its offset where it has one.
+func (b *broken) removed() {
+	b.put(gone(eventlog.TypeTargetAssignment, ""), gone(eventlog.TypeGroup, ""))
+}
+
+func noOffset() eventlog.Record {
+	return eventlog.Record{Key: eventlog.Key{Type: eventlog.TypeOffsetCommit, Topic: source}}
 }
 
 // ids are tasks of a subtopology, given at epoch 2.
@@ -168,6 +212,15 @@ func TestBrokenHistoriesAreSeen(t *testing.T) {
 			b.put(eventlog.Record{Key: eventlog.Key{Type: eventlog.TypeOffsetCommit, Topic: source}})
 			b.fetched(brokenGroup, "m1", source, 0, topic7, -1, -1, had)
 		}},
+		{"less is fetched of what is removed, and committed again, meanwhile", "", func(b *broken) {
+			b.put(offsetOf(0, 7, 6))
+			b.ackedOffset(brokenGroup, source, 0, topic7, 6, 0)
+			had, floor := b.arrival(brokenGroup, source, 0, topic7), b.floor(brokenGroup, source, 0, topic7)
+			b.put(eventlog.Record{Key: eventlog.Key{Type: eventlog.TypeOffsetCommit, Topic: source}})
+			b.put(offsetOf(0, 7, 1))
+			b.ackedOffset(brokenGroup, source, 0, topic7, 1, 0)
+			b.fetched(brokenGroup, "m1", source, 0, topic7, floor, 1, had)
+		}},
 		{"an offset that nobody committed is fetched", "m1 fetched 7 for in-0, which the log has not", func(b *broken) {
 			b.put(offsetOf(0, 7, 6))
 			b.fetched(brokenGroup, "m1", source, 0, topic7, -1, 7, arrival{offset: -1})
@@ -187,6 +240,76 @@ func TestBrokenHistoriesAreSeen(t *testing.T) {
 			m3 := &client{w: b.w, group: brokenGroup, id: "m3", epoch: 2, alive: true}
 			b.w.clients = append(b.w.clients, m1, m3)
 			m3.take(task{sourced, 0})
+		}},
+		{"converted to a classic group", "", func(b *broken) {
+			b.put(b.standing(5))
+			b.emptied()
+			b.put(converting(3, eventlog.ConversionBegun))
+			b.copies(5)
+			b.put(noOffset(), gone(eventlog.TypeTargetAssignment, ""), gone(eventlog.TypeGroup, ""))
+			b.theirCommit(brokenGroup, inZero, b.atCluster(6), nil)
+		}},
+		{"converted without its offset", "the conversion to a classic group lost the offset of in-0", func(b *broken) {
+			b.put(b.standing(5))
+			b.emptied()
+			b.put(converting(3, eventlog.ConversionBegun))
+			b.put(noOffset(), gone(eventlog.TypeTargetAssignment, ""), gone(eventlog.TypeGroup, ""))
+		}},
+		{"marked as copied, and it is not", "the conversion to a classic group lost the offset of in-0", func(b *broken) {
+			b.put(b.standing(5))
+			b.emptied()
+			b.put(converting(3, eventlog.ConversionBegun))
+			b.put(converting(3, eventlog.ConversionCopied))
+		}},
+		{"an old offset is copied", "a conversion commits 4 of topic", func(b *broken) {
+			b.put(b.standing(5))
+			b.emptied()
+			b.put(converting(3, eventlog.ConversionBegun))
+			b.copies(4)
+		}},
+		{"what a conversion sends comes after its end", "and the group is not being converted", func(b *broken) {
+			b.put(b.standing(5))
+			b.emptied()
+			b.copies(5)
+		}},
+		{"a member joins on the way to a classic group", "m3 joins, and the group is on its way to a classic one", func(b *broken) {
+			b.emptied()
+			b.put(converting(3, eventlog.ConversionBegun))
+			b.put(memberOf("m3", "q"))
+		}},
+		{"a commit on the way to a classic group", "offset of in-0 is committed, and the group is on its way to a classic one", func(b *broken) {
+			b.emptied()
+			b.put(converting(3, eventlog.ConversionBegun))
+			b.put(b.standing(5))
+		}},
+		{"a classic member commits in a streams group", "the cluster takes 5 of topic 1 for in-0 from a classic member, and the group is a streams group", func(b *broken) {
+			b.theirCommit(brokenGroup, inZero, b.atCluster(5), nil)
+		}},
+		{"taken over", "", func(b *broken) {
+			b.emptied()
+			b.removed()
+			b.theirCommit(brokenGroup, inZero, b.atCluster(5), nil)
+			b.put(b.standing(5), converting(2, eventlog.ConversionTaken), targetAt(2))
+		}},
+		{"taken over without its offset", "a streams group was made over a classic one (taken over: true), and the offset of in-0 is lost", func(b *broken) {
+			b.emptied()
+			b.removed()
+			b.theirCommit(brokenGroup, inZero, b.atCluster(5), nil)
+			b.put(converting(2, eventlog.ConversionTaken), targetAt(2))
+		}},
+		{"taken over, and there again when it is removed", "removed, and there again as a classic group with 5 of topic 1 for in-0", func(b *broken) {
+			b.emptied()
+			b.removed()
+			b.theirCommit(brokenGroup, inZero, b.atCluster(5), nil)
+			b.put(b.standing(5), converting(2, eventlog.ConversionTaken), targetAt(2))
+			b.put(converting(2, eventlog.ConversionNone))
+			b.put(noOffset(), gone(eventlog.TypeTargetAssignment, ""), gone(eventlog.TypeGroup, ""))
+		}},
+		{"the cluster's offset goes back", "committed offset of in-0 at the cluster went back from 5 of topic 1 to 4 of topic 1", func(b *broken) {
+			b.emptied()
+			b.removed()
+			b.theirCommit(brokenGroup, inZero, b.atCluster(5), nil)
+			b.theirCommit(brokenGroup, inZero, b.atCluster(4), nil)
 		}},
 		{"the task of one that was fenced is taken", "", func(b *broken) {
 			m1 := &client{w: b.w, group: brokenGroup, id: "m1", epoch: 1, alive: true, owned: tasks{task{sourced, 0}: false}}

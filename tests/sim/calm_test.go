@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,7 +43,7 @@ func (w *world) settle() {
 			p.member.Cut(false)
 		}
 	}
-	for _, c := range clients {
+	for _, c := range append(clients, w.consuming()...) {
 		c.setCut(false)
 	}
 	begin := time.Now()
@@ -82,8 +83,9 @@ func (w *world) unsettled() string {
 		}
 	}
 	for g := range w.groups {
-		if what := w.unsettledGroup(groupName(g)); what != "" {
-			return groupName(g) + ": " + what
+		group := groupName(g)
+		if what := cmp.Or(w.unsettledGroup(group), w.unsettledConsumer(group), w.unconverted(group)); what != "" {
+			return group + ": " + what
 		}
 	}
 	return w.undescribed()

@@ -24,7 +24,9 @@ type checker struct {
 	whole   history.Log
 	removed []history.Op
 	left    []history.Op // what the log had after it lost something
-	quiet   bool         // what is applied was judged before
+	// conversions counts groups that went from one protocol to the other, spoils what nothing prevents (spoil).
+	conversions, spoils int
+	quiet               bool // what is applied was judged before
 }
 
 // firstEpoch is the group and assignment epoch of a group before its first records of types 17 and 20.
@@ -78,6 +80,13 @@ type checkedGroup struct {
 	seenStored  map[int32]bool               // topology epochs whose descriptions were stored
 	// acked is what clients may rely on; reset when the offset is removed or is one of another topic of the name.
 	acked map[topicPartition]committed
+
+	// What the cluster's coordinator has under the group's id: its own offsets, or a copy. See conversion_test.go.
+	cluster         map[topicPartition]committed
+	clusterRemovals int
+	begins          bool          // it was made in the batch that is applied
+	stale           bool          // the cluster has a copy by a conversion that was given up before its commits came
+	spoiledAt       time.Duration // since the world began; 0: never
 }
 
 type topicPartition struct {
@@ -110,6 +119,7 @@ func (c *checker) group(name string) *checkedGroup {
 			applied: streams.NewGroup(name), epoch: firstEpoch, assignment: firstEpoch, members: map[string]bool{}, current: map[string]*eventlog.CurrentMemberAssignment{},
 			process: map[string]string{}, offsets: map[topicPartition]committed{}, offsetRemovals: map[topicPartition]int{}, seenEpochs: map[string]map[int32]bool{},
 			seenOffsets: map[topicPartition]map[committed]bool{}, acked: map[topicPartition]committed{}, seenStored: map[int32]bool{}, seenConfigs: map[string]map[string]string{"": {}},
+			cluster: map[topicPartition]committed{},
 		}
 		c.groups[name] = g
 	}
@@ -200,6 +210,7 @@ func (c *checker) apply(p int32, offset int64, r eventlog.Record) {
 			c.stands(k.Group, topicPartition{k.Topic, k.Partition}, committed{v.TopicID, v.Offset})
 		}
 	}
+	existed, was := g.exists, g.applied.Conversion()
 	if k.Type != eventlog.TypeOffsetCommit {
 		if err := g.applied.Apply(r); err != nil {
 			c.violate("%s: Apply: %v", where(), err)
@@ -217,6 +228,7 @@ func (c *checker) apply(p int32, offset int64, r eventlog.Record) {
 			g.since = time.Now()
 		}
 		g.exists, g.epoch = true, v.Epoch
+		c.converts(k.Group, g, was, existed, v.Conversion)
 		g.seenStored[v.StoredDescriptionTopologyEpoch] = true
 	case *eventlog.TargetAssignment:
 		if v.AssignmentEpoch < g.assignment {
@@ -224,6 +236,9 @@ func (c *checker) apply(p int32, offset int64, r eventlog.Record) {
 		}
 		g.assignment = v.AssignmentEpoch
 	case *eventlog.Member:
+		if was.Frozen() {
+			c.violate("%s: %s joins, and the group is on its way to a classic one (%v)", where(), k.Member, was)
+		}
 		g.members[k.Member], g.process[k.Member] = true, v.ProcessID
 	case *eventlog.CurrentMemberAssignment:
 		if old := g.current[k.Member]; old != nil && v.MemberEpoch < old.MemberEpoch && v.MemberEpoch > 0 {
@@ -250,21 +265,21 @@ func (c *checker) apply(p int32, offset int64, r eventlog.Record) {
 			c.removes(k, old)
 			g.offsetRemovals[tp]++
 		}
+		if was.Frozen() {
+			c.violate("%s: offset of %v is committed, and the group is on its way to a classic one (%v)", where(), tp, was)
+		}
 		c.note("%s: offset of %v is %v", where(), tp, next)
 		g.offsets[tp] = next
-		if g.seenOffsets[tp] == nil {
-			g.seenOffsets[tp] = map[committed]bool{}
-		}
-		g.seenOffsets[tp][next] = true
+		g.sees(tp, next)
 		if g.acked[tp].topic != next.topic {
 			delete(g.acked, tp)
 		}
 	case nil:
-		c.remove(g, k, where)
+		c.remove(g, k, was, where)
 	}
 }
 
-func (c *checker) remove(g *checkedGroup, k eventlog.Key, where func() string) {
+func (c *checker) remove(g *checkedGroup, k eventlog.Key, was eventlog.Conversion, where func() string) {
 	switch k.Type {
 	case eventlog.TypeGroup:
 		if len(g.members) > 0 {
@@ -272,7 +287,10 @@ func (c *checker) remove(g *checkedGroup, k eventlog.Key, where func() string) {
 		}
 		c.note("%s: group removed", where())
 		g.removals++
-		g.exists, g.epoch, g.since = false, firstEpoch, time.Now()
+		existed := g.exists
+		if g.exists, g.epoch, g.since = false, firstEpoch, time.Now(); existed { // else a void record was repaired
+			c.gone(k.Group, g, was)
+		}
 	case eventlog.TypeTargetAssignment:
 		g.assignment = firstEpoch
 	case eventlog.TypeMember:
@@ -286,12 +304,19 @@ func (c *checker) remove(g *checkedGroup, k eventlog.Key, where func() string) {
 	case eventlog.TypeOffsetCommit:
 		tp := topicPartition{k.Topic, k.Partition}
 		c.note("%s: offset of %v removed", where(), tp)
-		if old, ok := g.offsets[tp]; ok {
-			c.removes(k, old)
-		}
-		g.offsetRemovals[tp]++
+		old, ok := g.offsets[tp]
 		delete(g.offsets, tp)
-		delete(g.acked, tp)
+		switch {
+		case was == eventlog.ConversionCopied: // judged when the mark was read
+		case was.Frozen() && ok:
+			c.handsOver(k.Group, g, tp, old)
+		default:
+			if ok {
+				c.removes(k, old)
+			}
+			g.offsetRemovals[tp]++
+			delete(g.acked, tp)
+		}
 	}
 }
 
@@ -313,6 +338,9 @@ func (c *checker) released(k eventlog.Key, v *eventlog.CurrentMemberAssignment, 
 // check judges the state of a group after a batch.
 func (c *checker) check(name string, next int64) {
 	g := c.groups[name]
+	if g.begins {
+		c.begun(name, g)
+	}
 	active, inProcess := map[task]string{}, map[string]string{} // → member
 	for _, id := range sortedKeys(g.current) {
 		cur := g.current[id]
@@ -344,6 +372,9 @@ func (c *checker) check(name string, next int64) {
 	}
 	if !g.exists && (len(g.members) > 0 || len(g.current) > 0) {
 		c.w.violate("%s before %d: removed, and has members %v", name, next, sortedKeys(g.members))
+	}
+	if !g.exists && len(g.offsets) > 0 {
+		c.w.violate("%s before %d: removed, and has offsets of %v", name, next, sortedOffsets(g.offsets))
 	}
 }
 
@@ -419,7 +450,7 @@ func (c *checker) ackedOffset(group, topic string, p int32, id [16]byte, offset 
 	if !g.seenOffsets[tp][told] {
 		c.w.violate("%s: the commit of %v to %v was acknowledged, and the log has it not", group, told, tp)
 	}
-	if is, ok := g.offsets[tp]; ok && is.topic == id {
+	if is, ok := g.standing(tp); ok && is.topic == id {
 		if was, ok := g.acked[tp]; !ok || was.offset < offset {
 			g.acked[tp] = told
 		}
@@ -437,7 +468,7 @@ func (c *checker) arrival(group, topic string, p int32, id [16]byte) arrival {
 	defer c.mu.Unlock()
 	g, tp := c.group(group), topicPartition{topic, p}
 	a := arrival{-1, g.offsetRemovals[tp]}
-	if v, ok := g.offsets[tp]; ok && v.topic == id {
+	if v, ok := g.standing(tp); ok && v.topic == id {
 		a.offset = v.offset
 	}
 	return a
@@ -463,7 +494,8 @@ func (c *checker) fetched(group, member, topic string, p int32, id [16]byte, flo
 	g := c.group(group)
 	tp := topicPartition{topic, p}
 	// The offset may have been removed while the fetch was under way, or replaced by one of another topic.
-	if now, still := g.acked[tp]; still && now.topic == id && offset < floor {
+	// Then something else may have been committed since, so that there is an acknowledged one again.
+	if now, still := g.acked[tp]; still && now.topic == id && offset < floor && g.offsetRemovals[tp] == had.removals {
 		c.w.violate("%s: %s fetched %d for %v although %d was acknowledged before", group, member, offset, tp, floor)
 	}
 	if offset < had.offset && g.offsetRemovals[tp] == had.removals {

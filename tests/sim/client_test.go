@@ -59,6 +59,7 @@ type client struct {
 	endpoint *kmsg.StreamsGroupHeartbeatRequestUserEndpoint
 	rng      *rand.Rand
 	cancel   context.CancelFunc
+	killed   func() bool // without a word to anybody, wherever it happens to be
 
 	// Written by the client's goroutine alone, under mu where others read.
 	mu    sync.Mutex
@@ -90,6 +91,7 @@ type client struct {
 	commitAt   time.Time
 	pushAt     time.Time // no description before
 	births     int
+	classic    bool // a consumer of a classic group: see consumer_test.go
 	position   map[task]position
 }
 
@@ -112,7 +114,7 @@ func (w *world) spawn(group string) *client {
 		return c
 	}
 	ctx, cancel := context.WithCancel(w.ctx)
-	c.cancel = cancel
+	c.cancel, c.killed = cancel, func() bool { return ctx.Err() != nil }
 	c.rebirth()
 	w.mu.Lock()
 	w.clients = append(w.clients, c)
@@ -156,7 +158,7 @@ func (c *client) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if epoch := c.leaves.Swap(0); epoch != 0 {
 			c.leave(epoch)
-			if epoch == leavesForGood {
+			if epoch == leavesForGood || c.w.isClassic(c.group) {
 				return
 			}
 			if !c.w.sleep(ctx, c.away()) {
@@ -318,6 +320,9 @@ func (c *client) heartbeatFailed(req *kmsg.StreamsGroupHeartbeatRequest, err err
 	case refusal.Code == codeGroupNotFound && c.epoch > 0:
 		// The group emptied while this member was away, and was removed: the thread dies, and is started again.
 		c.rebirth()
+	case refusal.Code == codeGroupNotFound && c.epoch == 0 && c.w.converts:
+		// A classic group with members: the application ends, and is started again.
+		c.die()
 	case refusal.Code == codeUnreleasedInstance && c.epoch == 0 && c.instance != nil:
 		// The life before ended without a word, or its goodbye or the answer to this join was lost: fatal, until its session is over.
 		c.die()
@@ -336,7 +341,9 @@ func (c *client) retry(err error) {
 	switch {
 	case errors.Is(err, shard.ErrLoading):
 	case errors.Is(err, shard.ErrNotOwner):
-		c.ledAstray()
+		if !c.classic {
+			c.ledAstray()
+		}
 		c.coordinator = nil
 	case errors.Is(err, shard.ErrUnavailable), errors.Is(err, errLost),
 		errors.Is(err, context.DeadlineExceeded):

@@ -5,6 +5,11 @@
 //
 //	go test ./tests/sim -run TestSimulation -seed 4711 -v
 //
+// In every other world applications move between the protocols (-converts): classic consumers of the cluster's own coordinator, streams members, and now and then both at once. There the
+// committed offsets are one register over all conversions: what one kind of member was told as committed the other one finds, the cluster takes no commit of a classic member while the group is
+// a streams group, nothing changes while a group is on its way, and what a conversion sends to the cluster comes while its replica owns the group, or so late after it looked at its
+// lease that this could be over (which nothing fences, D10; how often that did harm is printed). Logs and coordinators of the ownership group are honest in these worlds.
+//
 // A failure is shrunk before it is shown: fewer faults, fewer groups, a shorter time. The command that is printed with it plays what is
 // left. make sim runs many seeds, as many side by side as there are processors.
 //
@@ -15,7 +20,7 @@
 // calm_test.go: no active task twice, none taken before it was given up, no task twice in a process, epochs that only grow, equal ones
 // of an empty group, no acknowledged commit lost or gone back, no answer by an owner that has been replaced, everybody at its target in
 // the end, no topology description that outlives its group, and memory, disks and the replayed log the same. When all is over package history judges what the clients were told.
-// Half of the worlds have coordinators of the ownership group that were replaced and still confirm heartbeats: there answers without a write may be
+// Half of the others have coordinators of the ownership group that were replaced and still confirm heartbeats: there answers without a write may be
 // half a minute old, and nothing else may. In all of them the cluster forgets producer ids; in some it does not let a claimer fence the former one. In half of
 // those without such coordinators the log loses acknowledged records: what clients were told before does not bind then, and everything else does. That these checks
 // can fail is shown, too: broken_test.go, sabotage_test.go. Seeds
@@ -38,6 +43,8 @@
 //	client_test.go   a client: heartbeats, goodbyes, static members
 //	tasks_test.go    what it does with tasks; offsets_test.go: commits, fetches
 //	descriptions_test.go topology descriptions: a catalogue, pushes, the cleanup cycle
+//	classic_test.go  the cluster's own coordinator of classic groups; consumer_test.go: its clients, and who moves applications between the protocols
+//	conversion_test.go what replicas do there, and what must hold of it
 //	admin_test.go    an operator: list, describe, delete, configure
 //	faults_test.go   what goes wrong
 //	checker_test.go  reads the log as it grows and checks every state that it passes through

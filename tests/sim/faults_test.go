@@ -200,7 +200,7 @@ var allFaults = []fault{
 
 	{"client starts", 8, func(w *world, rng *rand.Rand) func() {
 		if len(w.living()) < 6*w.groups {
-			w.spawn(groupName(rng.IntN(w.groups)))
+			w.launch(groupName(rng.IntN(w.groups)))
 		}
 		return nil
 	}},
@@ -224,7 +224,7 @@ var allFaults = []fault{
 				c.leaves.Store(leavesForGood)
 			}
 		}
-		return func() { w.spawn(group) }
+		return func() { w.launch(group) }
 	}},
 	{"client restarts", 6, func(w *world, rng *rand.Rand) func() {
 		c := w.anyClient(rng)
@@ -234,7 +234,7 @@ var allFaults = []fault{
 			c.leaves.Store(leavesForAWhile)
 		default: // without a static membership it is one that goes and another one that comes
 			c.leaves.Store(leavesForGood)
-			w.spawn(c.group)
+			w.launch(c.group)
 		}
 		return nil
 	}},

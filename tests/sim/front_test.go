@@ -21,9 +21,14 @@ func (w *world) front(r *replica, p *process, delay func(kind string) time.Durat
 	if err != nil {
 		return err
 	}
+	foreign, conversions := coordinator.ForeignGroups(w.brokers), (*coordinator.Conversions)(nil)
+	if w.converts {
+		v := w.conversionOf(r, p, delay)
+		foreign, conversions = v, &coordinator.Conversions{Shards: lookingShards{p.host, v}, Cluster: v}
+	}
 	p.service = coordinator.New(coordinator.Config{
 		Node: coordinator.Node{ID: r.node, Host: fmt.Sprintf("r%d", r.node), Port: replicaPort}, LogTopic: logTopic, Shards: p.host, Replicas: p.store.Replicas,
-		Topics: p.topics, RequiredTopics: p.host.RequiredTopics, Foreign: w.brokers, Peers: memoryPeers{w, r, p, delay}, Descriptions: descriptions,
+		Topics: p.topics, RequiredTopics: p.host.RequiredTopics, Foreign: foreign, Conversions: conversions, Peers: memoryPeers{w, r, p, delay}, Descriptions: descriptions,
 		Now: func() time.Time { p.gate.pass(); return r.clock() }, Logger: w.logger("coordinator", r.node),
 	})
 	upstream := make([]string, 0, brokersMax)
@@ -57,7 +62,7 @@ func (m memoryPeers) Request(ctx context.Context, to coordinator.Node, req kmsg.
 		return nil, err
 	}
 	defer conn.Close()
-	const newest = 1 // of both requests that are sent on
+	const newest = 1 // of all requests that replicas send each other
 	req.SetVersion(newest)
 	return wire.NewClient(conn, fmt.Sprintf("streamkeeper-replica/%d", m.r.node)).Exchange(ctx, req)
 }

@@ -19,7 +19,7 @@ import (
 // register is a request about one committed offset. Offsets in a topic that was made again are another register.
 func (c *client) register(kind history.Kind, topic string, p int32, id [16]byte) history.Op {
 	return history.Op{
-		Kind: kind, Client: fmt.Sprint(c.number), Node: history.NodeUnknown, Group: c.group, Topic: c.w.registerName(c.group, topic, id), Partition: p, Member: c.id, Offset: history.None,
+		Kind: kind, Client: c.title(), Node: history.NodeUnknown, Group: c.group, Topic: c.w.registerName(c.group, topic, id), Partition: p, Member: c.id, Offset: history.None,
 	}
 }
 
@@ -28,6 +28,16 @@ const registerSeparator = "#" // not allowed in names of topics
 func (w *world) registerName(group, topic string, id [16]byte) string {
 	return fmt.Sprint(topic, registerSeparator, id[15], ".", w.loss(group)) // what was lost begins anew
 }
+
+// title is the client's name in the history.
+func (c *client) title() string {
+	if c.classic {
+		return fmt.Sprint(classicTitle, c.number)
+	}
+	return fmt.Sprint(c.number)
+}
+
+const classicTitle = "classic "
 
 // failed records that a request was not answered with success. A refusal by the group changed nothing; everything else may have.
 func failed(r *history.Request, err error) {

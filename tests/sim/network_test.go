@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -385,9 +386,9 @@ func (s *socket) SetWriteDeadline(time.Time) error { return nil }
 func TestTheNetworkKeepsOrderAndWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, server, client := newNetwork(), newSockets(&gate{}), newSockets(&gate{})
-		isCut := false
+		var isCut atomic.Bool
 		step := time.Millisecond
-		ln, err := n.listen("r1:9292", server, func() bool { return isCut })
+		ln, err := n.listen("r1:9292", server, isCut.Load)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -422,13 +423,13 @@ func TestTheNetworkKeepsOrderAndWaits(t *testing.T) {
 		if err := b.SetReadDeadline(time.Time{}); err != nil {
 			t.Fatal(err)
 		}
-		isCut = true
+		isCut.Store(true)
 		begin = time.Now()
 		if _, err := a.Write([]byte("late")); err != nil {
 			t.Fatal(err)
 		}
 		a.Close()
-		time.AfterFunc(time.Minute, func() { isCut = false })
+		time.AfterFunc(time.Minute, func() { isCut.Store(false) })
 		if rest, err := io.ReadAll(b); err != nil || string(rest) != "late" || time.Since(begin) < time.Minute {
 			t.Errorf("after %v: %q, %v", time.Since(begin), rest, err)
 		}

@@ -33,8 +33,8 @@ func (c *client) fetch() {
 			topics[x.sub] = &kmsg.OffsetFetchRequestGroupTopic{Topic: t.Name, TopicID: t.ID}
 		}
 		topics[x.sub].Partitions = append(topics[x.sub].Partitions, x.partition)
+		arrivals[x] = c.w.checker.arrival(c.group, t.Name, x.partition, t.ID) // before the floor, which may fall with a removal that comes in between
 		floors[x] = c.w.checker.floor(c.group, t.Name, x.partition, t.ID)
-		arrivals[x] = c.w.checker.arrival(c.group, t.Name, x.partition, t.ID)
 	}
 	if len(topics) == 0 {
 		return
@@ -186,6 +186,10 @@ func refusedCommit(resp *kmsg.OffsetCommitResponse) error {
 
 // offsetsFailed takes the error of a commit or fetch; the next heartbeat tells what is wrong with the member.
 func (c *client) offsetsFailed(what string, err error) {
+	if c.classic {
+		c.refused(what, err)
+		return
+	}
 	var refusal *streams.Error
 	if !errors.As(err, &refusal) {
 		c.retry(err)

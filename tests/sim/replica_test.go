@@ -146,6 +146,7 @@ func (r *replica) start() {
 		Offsets: offsets.Env{MetadataBytesMax: offsets.MetadataMaxDefault, Retention: offsets.RetentionDefault},
 		Now:     func() time.Time { p.gate.pass(); return r.clock() },
 		Logger:  w.logger("host", r.node), Descriptions: true,
+		Converting: func(group string) { p.service.SettleConversion(group) },
 	})
 	if err := w.front(r, p, delay); err != nil {
 		w.violate("replica %d: %v", r.node, err)

@@ -81,7 +81,7 @@ func (w *world) view(group string) view {
 	v.readable = !v.calm.IsZero()
 	for _, r := range w.replicas {
 		if p := r.running(); p != nil && v.readable {
-			// Who reads a partition again does not know its groups, and leads their clients to the cluster's coordinator, where they are told to wait.
+			// Who reads a partition again does not know its groups, and tells their clients to ask again where no other replica can be asked.
 			_, err := p.store.HasGroup(w.partition(group), group)
 			v.readable = err == nil
 		}
@@ -107,6 +107,20 @@ func (w *world) setPeace(peace bool) {
 	defer w.mu.Unlock()
 	if w.peace = (time.Time{}); peace {
 		w.peace = time.Now()
+	}
+}
+
+// unread says that a replica has not read the group's partition to its end since it was started, or began to read it anew.
+func (w *world) unread(node int32, group string) bool {
+	p := w.replicas[node-1].running()
+	return p != nil && !p.store.AtEnd(w.partition(group))
+}
+
+// ledAway judges what a lookup that began at v led to by the word of a replica, which had not read the log then if unread is set: at no time, whatever goes wrong, does
+// such a replica lead a client to the cluster while the log has the group.
+func (w *world) ledAway(v view, unread bool, group string, asked int32, n node) {
+	if now := w.view(group); unread && w.unread(asked, group) && v.exists && now.exists && v.removals == now.removals && isBroker(n.id) {
+		w.violate("%s: replica %d, which has not read the log, led to %v, and the log had the group all the time", group, asked, n)
 	}
 }
 
@@ -174,7 +188,11 @@ func (w *world) inquirer() {
 	c := &client{w: w, rng: rng} // for its entries in the history; no member
 	seek := w.newSeeker("inquirer", "inquirer", never)
 	defer seek.close()
-	for w.sleep(w.ctx, time.Duration(rng.Int64N(int64(4*time.Second)))) {
+	every := 4 * time.Second
+	if w.converts {
+		every /= 8 // what is to be met takes milliseconds
+	}
+	for w.sleep(w.ctx, time.Duration(rng.Int64N(int64(every)))) {
 		c.group = groupName(rng.IntN(w.groups))
 		if w.silent[c.group] { // its owner is to write nothing, not even for this
 			continue
@@ -198,7 +216,8 @@ func (w *world) inquire(c *client, seek *seeker, at string, key int32, t streams
 	asked.TopicID, asked.Partitions = t.ID, []int32{p}
 	g.Group, g.MemberEpoch, g.Topics = c.group, -1, append(g.Topics, asked)
 	req.Groups = append(req.Groups, g)
-	floor, had := w.checker.floor(c.group, t.Name, p, t.ID), w.checker.arrival(c.group, t.Name, p, t.ID)
+	had := w.checker.arrival(c.group, t.Name, p, t.ID)
+	floor := w.checker.floor(c.group, t.Name, p, t.ID)
 	op := c.register(history.Fetch, t.Name, p, t.ID)
 	op.Client = "inquirer"
 	begun := w.recorder.Begin(op)
@@ -286,7 +305,7 @@ func (w *world) probe(ctx context.Context) {
 func (s *seeker) probe(ctx context.Context, at string, key int32, group string) {
 	w, asked := s.w, replicaAt(at)
 	before := w.view(group)
-	mayHint := w.mayHint(asked, group)
+	mayHint, unread := w.mayHint(asked, group), w.unread(asked, group)
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.Version, req.CoordinatorKeys = 6, []string{group}
 	resp, _, err := s.ask(ctx, key, at, req)
@@ -294,6 +313,9 @@ func (s *seeker) probe(ctx context.Context, at string, key int32, group string) 
 		return
 	}
 	n, err := found(resp)
+	if err == nil {
+		w.ledAway(before, unread, group, asked, n)
+	}
 	after := w.view(group)
 	switch {
 	case w.settled(before, group) && err == nil && n.id == asked && before.at.Sub(before.owner.since) < handOver:
@@ -402,7 +424,9 @@ func (s *seeker) list(ctx context.Context) (all []string, err error) {
 			return nil, err
 		}
 		for _, g := range l.Groups {
-			all = append(all, g.Group)
+			if g.GroupType != "classic" { // the cluster's
+				all = append(all, g.Group)
+			}
 		}
 	}
 	return all, nil

@@ -33,8 +33,13 @@ const (
 	oblivious  = "a shard that goes on although its log was cut off, under a broker that lets it"
 	slack      = "a clock of leases that runs at a twentieth of the brokers' speed"
 	hurried    = "lookups that do not read up to the log's end"
+	sure       = "a replica that calls the cluster's whatever it has not read"
 	clinging   = "a hint that never ends"
 	forgetful  = "a replica that leaves out another one where it is asked for all"
+	careless   = "a conversion that leaves an offset out"
+	untidy     = "a conversion that leaves the cluster's copy of a group where it is"
+	thawed     = "a conversion that freezes nothing"
+	unlocked   = "a classic group that is taken over without being held"
 	rash       = "a replica that is behind by seconds and calls a group the cluster's without reading up to the log's end"
 )
 
@@ -87,7 +92,7 @@ func (deafStore) Restarts(int32) uint64 { return 0 }
 // saboteur is the coordinator of a process as its gateway sees it.
 func (w *world) saboteur(_ *replica, p *process) coordinator.Service {
 	switch w.options.sabotage {
-	case hurried, clinging, forgetful, rash:
+	case hurried, sure, clinging, forgetful, rash:
 		return &brokenService{Service: p.service, p: p, how: w.options.sabotage, hinted: map[string]bool{}, known: map[string]time.Time{}}
 	}
 	return p.service
@@ -105,10 +110,19 @@ type brokenService struct {
 }
 
 // CatchUp implements coordinator.Service.
-func (b *brokenService) CatchUp(ctx context.Context, groups []string) {
-	if b.how != hurried {
-		b.Service.CatchUp(ctx, groups)
+func (b *brokenService) CatchUp(ctx context.Context, groups []string) error {
+	if b.how == hurried {
+		return nil
 	}
+	return b.Service.CatchUp(ctx, groups)
+}
+
+// AskOthers implements coordinator.Service.
+func (b *brokenService) AskOthers(ctx context.Context, who coordinator.Caller, groups []string) map[string]coordinator.Found {
+	if b.how == sure {
+		return nil
+	}
+	return b.Service.AskOthers(ctx, who, groups)
 }
 
 // Heartbeat implements coordinator.Service.
@@ -186,32 +200,38 @@ func (noListener) Lost([]int32)     {}
 // TestSabotageIsFound: whatever is broken, a few histories suffice to see it, and the violation is one that it explains.
 func TestSabotageIsFound(t *testing.T) {
 	const seedsMax = 300
-	late := map[string]uint64{keeper: 8, undying: 8, slack: 8} // the first seeds have no occasion for it
+	late := map[string]uint64{keeper: 8, undying: 8, slack: 8, unlocked: 50} // the first seeds have no occasion for it
 	for _, c := range []struct {
 		how  string
 		sole string
 		want []string
 		// silent: the checker says nothing of what clients were told of offsets, so that the histories of the clients must.
-		silent bool
+		silent   bool
+		converts bool // it is about conversions
 	}{
-		{hoarder, "", []string{"works on it", "went back"}, false},
-		{backslider, "", []string{"went back"}, false},
-		{liar, "", []string{"beyond the assignment's", "the log has it not", "which the log has not", "the log said before", "does not have it", "the log says it is at", "not at rest", "answered as", "can't be applied", "went back"}, false},
-		{deaf, "", []string{"empty, with", "has on disk", "hydrating", "described as", "answered as", "the log says", "refused", "not at rest", "Apply", "acknowledged before", "belongs to", "and is no member", "both have task", "is taken from", "went back", "error"}, false},
-		{keeper, "", []string{"outlives its group", "and the log says that there is none"}, false},
-		{undying, "replica cut off everything but clients", []string{"a replaced owner answered"}, false},
-		{lawless, blinded, []string{"the log has it not", "which the log has not", "acknowledged before"}, false},
-		{oblivious, cutOff, []string{"which the log has not", "the log has it not", "went back", "acknowledged before", "the log said before", "when it was asked"}, false},
-		{slack, "replica cut off everything but clients", []string{"a replaced owner answered"}, false},
-		{hurried, "", []string{"was led to replica", "led to"}, false},
-		{clinging, "", []string{"and the log has no such group"}, false},
-		{forgetful, "", []string{"listed are", "is not among the nodes that it names"}, false},
-		{rash, "", []string{"was refused with", "when it was asked", "acknowledged before"}, false},
-		{lawless, blinded, []string{history.RuleInLog, history.RuleLinearizable}, true},
+		{hoarder, "", []string{"works on it", "went back"}, false, false},
+		{backslider, "", []string{"went back"}, false, false},
+		{liar, "", []string{"beyond the assignment's", "the log has it not", "which the log has not", "the log said before", "does not have it", "the log says it is at", "not at rest", "answered as", "can't be applied", "went back"}, false, false},
+		{deaf, "", []string{"empty, with", "has on disk", "hydrating", "described as", "answered as", "the log says", "refused", "not at rest", "Apply", "acknowledged before", "belongs to", "and is no member", "both have task", "is taken from", "went back", "error"}, false, false},
+		{keeper, "", []string{"outlives its group", "and the log says that there is none"}, false, false},
+		{undying, "replica cut off everything but clients", []string{"a replaced owner answered"}, false, false},
+		{lawless, blinded, []string{"the log has it not", "which the log has not", "acknowledged before"}, false, false},
+		{oblivious, cutOff, []string{"which the log has not", "the log has it not", "went back", "acknowledged before", "the log said before", "when it was asked"}, false, false},
+		{slack, "replica cut off everything but clients", []string{"a replaced owner answered"}, false, false},
+		{hurried, "", []string{"was led to replica", "led to"}, false, false},
+		{sure, "", []string{"which has not read the log, led to"}, false, false},
+		{clinging, "", []string{"and the log has no such group"}, false, false},
+		{forgetful, "", []string{"listed are", "is not among the nodes that it names"}, false, false},
+		{rash, "", []string{"was refused with", "when it was asked", "acknowledged before"}, false, false},
+		{lawless, blinded, []string{history.RuleInLog, history.RuleLinearizable}, true, false},
+		{careless, "", []string{"the conversion to a classic group lost the offset"}, false, true},
+		{untidy, "", []string{"the cluster has a copy of its offsets", "there again as a classic group"}, false, true},
+		{unlocked, "", []string{"is lost: the cluster has", "from a classic member, and the group is a streams group"}, false, true},
+		{thawed, "", []string{"and the group is on its way to a classic one", "lost the offset", "a conversion commits", "and the group is not being converted"}, false, true},
 	} {
 		t.Run(fmt.Sprint(c.how, ", silent ", c.silent), func(t *testing.T) {
 			for seed := max(1, late[c.how]); seed <= seedsMax; seed++ {
-				f := play(t, seed, options{sabotage: c.how, sole: c.sole, silent: c.silent})
+				f := play(t, seed, options{sabotage: c.how, sole: c.sole, silent: c.silent, converts: c.converts})
 				if f.violation == "" {
 					continue
 				}

@@ -242,10 +242,15 @@ func (c *client) ask(req kmsg.Request) (kmsg.Response, error) {
 	defer cancel()
 	if c.coordinator == nil {
 		c.found = c.w.view(c.group)
-		n, _, err := c.seek.find(ctx, c.group)
+		unread := map[int32]bool{}
+		for _, r := range c.w.replicas {
+			unread[r.node] = c.w.unread(r.node, c.group)
+		}
+		n, by, err := c.seek.find(ctx, c.group)
 		if err != nil {
 			return nil, err
 		}
+		c.w.ledAway(c.found, unread[replicaAt(by)], c.group, replicaAt(by), n)
 		c.coordinator = &n
 	}
 	c.by = c.w.replicas[replicaAt(c.coordinator.address)-1]

@@ -133,6 +133,9 @@ func (c *client) restored() []kmsg.TaskOffset {
 	return out
 }
 
+// closingLong is for how long a task may close without that the client hears of anything meanwhile.
+const closingLong = time.Second
+
 // reconcile makes what the client owns what it was assigned: first it gives up, which takes time, then it takes.
 func (c *client) reconcile() {
 	if c.owned.equal(c.assigned) || c.epoch == 0 {
@@ -150,7 +153,24 @@ func (c *client) reconcile() {
 			closing = time.Duration(c.rng.Int64N(int64(90 * time.Second))) // a task that does not close in time
 		}
 		pause(closing)
+		if c.killed() {
+			return
+		}
 		c.commit(revoke, c.epoch)
+		if closing > closingLong {
+			// Its heartbeats went on meanwhile, as those of the Java client do, so that it would have heard of another assignment, or that it is
+			// no member any more: what it was assigned before is not what it takes.
+			kept := c.owned.clone()
+			for x := range revoke {
+				delete(kept, x)
+				delete(c.position, x)
+			}
+			c.mu.Lock()
+			c.owned = kept
+			c.mu.Unlock()
+			c.beatAt = time.Now()
+			return
+		}
 	}
 	for x, standby := range c.owned {
 		if !standby && !c.assigned.active(x) && !c.w.options.sabotages(hoarder) {

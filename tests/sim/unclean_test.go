@@ -63,7 +63,7 @@ func (c *checker) rebuild(p int32, cut int64) {
 		old, g := before[name], c.group(name)
 		// What was ever there may still be on its way to a client.
 		g.seenEpochs, g.seenOffsets, g.seenConfigs, g.seenStored = old.seenEpochs, old.seenOffsets, old.seenConfigs, old.seenStored
-		g.removals, g.since = old.removals+1, time.Now()
+		g.removals, g.since, g.cluster = old.removals+1, time.Now(), old.cluster
 		g.offsetRemovals = old.offsetRemovals
 		for tp := range old.offsets {
 			g.offsetRemovals[tp]++
@@ -94,28 +94,39 @@ func (c *checker) stands(group string, tp topicPartition, is committed) {
 	})
 }
 
-// loss counts how often the group's partition lost something.
-func (w *world) loss(group string) int32 { return w.losses[w.partition(group)].Load() }
+// loss counts how often the group's partition lost something, or a conversion that came late spoiled it.
+func (w *world) loss(group string) int32 {
+	n := w.losses[w.partition(group)].Load()
+	if spoils := w.spoils[group]; spoils != nil {
+		n += spoils.Load()
+	}
+	return n
+}
+
+// lostAt is when that was so for the last time; 0: never. When all is over.
+func (w *world) lostAt(group string) time.Duration {
+	return max(w.checker.parts[w.partition(group)].lostAt, w.checker.group(group).spoiledAt)
+}
 
 // binding are the ops that still bind where something was lost, for the rules about clients alone: no heartbeat that may tell of before, no answer that
 // was under way then.
 func (w *world) binding(ops []history.Op) []history.Op {
 	return slices.DeleteFunc(slices.Clone(ops), func(o history.Op) bool {
-		at := w.checker.parts[w.partition(o.Group)].lostAt
+		at := w.lostAt(o.Group)
 		return w.ofBefore(o) && (o.Kind == history.Heartbeat || o.Begin <= at && o.End >= at && o.Kind == history.Fetch)
 	})
 }
 
-// inLog are those of them that the log must bear out.
+// inLog are those of them that the log must bear out: not what the cluster was told.
 func (w *world) inLog(ops []history.Op) []history.Op {
-	return slices.DeleteFunc(slices.Clone(ops), w.ofBefore)
+	return slices.DeleteFunc(slices.Clone(ops), func(o history.Op) bool { return strings.HasPrefix(o.Client, classicTitle) || w.ofBefore(o) })
 }
 
 // ofBefore says that an answer may tell of what the partition of its group had before it lost something: it was asked for before, or it needs no write (a
 // heartbeat, a description) and was asked for while an owner that has read nothing since had its lease (D3), which does not know of the loss. That what a heartbeat
 // tells was in the log once is looked at when it is told (answered).
 func (w *world) ofBefore(o history.Op) bool {
-	at := w.checker.parts[w.partition(o.Group)].lostAt
+	at := w.lostAt(o.Group)
 	if at > 0 && (o.Kind == history.Heartbeat || o.Kind == history.Describe) {
 		at += tailAgeMax
 	}

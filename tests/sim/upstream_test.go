@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -18,9 +17,10 @@ import (
 // that it does not know, as Kafka does.
 type brokers struct {
 	w *world
-	// groups are the cluster's own: classic ones, without members, with committed offsets.
+	// groups are the cluster's own: classic ones.
 	mu     sync.Mutex
-	groups map[string]map[topicPartition]int64
+	groups map[string]*classicGroup
+	ids    int // of members that were given out
 }
 
 const (
@@ -93,7 +93,7 @@ func (b *brokers) serve(c net.Conn) {
 }
 
 // brokerAPIs are the requests that the brokers take, with the newest version of each.
-var brokerAPIs = map[int16]int16{3: 12, 8: 10, 9: 10, 10: 6, 11: 9, 15: 6, 16: 5, 18: 4, 32: 4, 42: 3, 44: 1, 60: 1, 74: 1}
+var brokerAPIs = map[int16]int16{3: 12, 8: 10, 9: 10, 10: 6, 11: 9, 12: 4, 13: 5, 15: 6, 16: 5, 18: 4, 32: 4, 42: 3, 44: 1, 60: 1, 74: 1}
 
 func (b *brokers) answer(req kmsg.Request) kmsg.Response {
 	switch r := req.(type) {
@@ -127,25 +127,18 @@ func (b *brokers) answer(req kmsg.Request) kmsg.Response {
 	case *kmsg.OffsetFetchRequest:
 		return b.fetch(r)
 	case *kmsg.OffsetCommitRequest:
-		resp := r.ResponseKind().(*kmsg.OffsetCommitResponse)
-		for _, t := range r.Topics {
-			rt := kmsg.NewOffsetCommitResponseTopic()
-			rt.Topic, rt.TopicID = t.Topic, t.TopicID
-			for _, p := range t.Partitions {
-				rp := kmsg.NewOffsetCommitResponseTopicPartition()
-				rp.Partition, rp.ErrorCode = p.Partition, codeGroupNotFound // of a member of a group that is not there
-				rt.Partitions = append(rt.Partitions, rp)
-			}
-			resp.Topics = append(resp.Topics, rt)
-		}
-		return resp
+		return b.commit(r, nil)
+	case *kmsg.JoinGroupRequest:
+		return b.join(r)
+	case *kmsg.HeartbeatRequest:
+		return b.beat(r)
+	case *kmsg.LeaveGroupRequest:
+		return b.leave(r)
 	case *kmsg.DeleteGroupsRequest:
 		resp := r.ResponseKind().(*kmsg.DeleteGroupsResponse)
 		for _, name := range r.Groups {
 			g := kmsg.NewDeleteGroupsResponseGroup()
-			if g.Group = name; !b.remove(name) {
-				g.ErrorCode = codeGroupNotFound
-			}
+			g.Group, g.ErrorCode = name, b.remove(name, nil)
 			resp.Groups = append(resp.Groups, g)
 		}
 		return resp
@@ -155,49 +148,10 @@ func (b *brokers) answer(req kmsg.Request) kmsg.Response {
 	}
 }
 
-// fetch says "no offset" where there is none, whether the group is there or not.
-func (b *brokers) fetch(r *kmsg.OffsetFetchRequest) kmsg.Response {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	resp := r.ResponseKind().(*kmsg.OffsetFetchResponse)
-	for _, g := range r.Groups {
-		rg := kmsg.NewOffsetFetchResponseGroup()
-		rg.Group = g.Group
-		for _, t := range g.Topics {
-			rt := kmsg.NewOffsetFetchResponseGroupTopic()
-			rt.Topic, rt.TopicID = t.Topic, t.TopicID
-			for _, p := range t.Partitions {
-				rp := kmsg.NewOffsetFetchResponseGroupTopicPartition()
-				rp.Partition, rp.Offset, rp.LeaderEpoch, rp.Metadata = p, -1, -1, kmsg.StringPtr("")
-				rt.Partitions = append(rt.Partitions, rp)
-			}
-			rg.Topics = append(rg.Topics, rt)
-		}
-		resp.Groups = append(resp.Groups, rg)
-	}
-	return resp
-}
-
-func (b *brokers) names() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return sortedKeys(b.groups)
-}
-
-func (b *brokers) remove(name string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_, ok := b.groups[name]
-	delete(b.groups, name)
-	return ok
-}
-
 // Find implements coordinator.ForeignGroups.
 func (b *brokers) Find(ctx context.Context, group string) (kind string, members bool, err error) {
-	if slices.Contains(b.names(), group) {
-		return "classic", false, nil
-	}
-	return "", false, nil
+	kind, members = b.find(group)
+	return kind, members, nil
 }
 
 // metadata answers a Metadata request.

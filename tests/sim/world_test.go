@@ -46,6 +46,9 @@ type plan struct {
 	// keepsFormer: the cluster does not let a claimer fence a producer id that it has forgotten. Not where there are lies, too: together they leave a
 	// replaced owner nothing by which it could know that its writes are acknowledged and don't count (D4).
 	keepsFormer bool
+	// converts: groups go from one protocol to the other, and back. What a conversion does at the cluster rests on leases and on what was acknowledged, so
+	// not where either is worth nothing.
+	converts bool
 }
 
 func drawPlan(rng *rand.Rand) plan {
@@ -76,7 +79,8 @@ type world struct {
 	replicas  []*replica
 	checker   *checker
 	recorder  *history.Recorder
-	losses    []atomic.Int32 // by partition: how often it lost something
+	losses    []atomic.Int32           // by partition: how often it lost something
+	spoils    map[string]*atomic.Int32 // by group: how often a conversion that came late spoiled its offsets
 	unfollow  func()
 
 	ctx        context.Context // ends with the run or the first violation
@@ -90,6 +94,8 @@ type world struct {
 	peace     time.Time            // since when nothing goes wrong; zero: something does
 	beats     map[string]time.Time // when a heartbeat was sent, by replica and group
 	clients   []*client
+	consumers []*client       // classic ones
+	classic   map[string]bool // groups whose applications are classic at the moment
 	born      int
 	history   []string
 	violation string
@@ -101,7 +107,7 @@ func newWorld(seed uint64, o options) *world {
 	w := &world{seed: seed, options: o, start: time.Now()}
 	w.plan = drawPlan(w.rng("plan"))
 	w.cluster, w.settings = newCluster(w.plan), drawSettings(w.rng("settings"))
-	w.network, w.brokers, w.broke = newNetwork(), &brokers{w: w, groups: map[string]map[topicPartition]int64{}}, newSockets(&gate{})
+	w.network, w.brokers, w.broke = newNetwork(), &brokers{w: w, groups: map[string]*classicGroup{}}, newSockets(&gate{})
 	w.catalogue = &catalogue{rng: w.rng("catalogue"), kept: map[string]int32{}, keeps: o.sabotages(keeper)}
 	w.beats = map[string]time.Time{}
 	w.silent = map[string]bool{}
@@ -113,6 +119,14 @@ func newWorld(seed uint64, o options) *world {
 	}
 	if o.sole != "" {
 		w.plan.lies, w.plan.loses = o.sole == deposed || o.sole == blinded, o.sole == cutOff
+	}
+	if w.plan.converts = o.converts; o.converts {
+		w.plan.lies, w.plan.loses = false, false
+	}
+	w.spoils, w.classic = map[string]*atomic.Int32{}, map[string]bool{}
+	for g := range w.groups {
+		w.spoils[groupName(g)] = new(atomic.Int32)
+		w.classic[groupName(g)] = w.converts && w.rng("kind of "+groupName(g)).IntN(2) == 0
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	// One entry a read, so that what a reader gets at once does not depend on a race.
@@ -255,13 +269,16 @@ func (w *world) run() string {
 	}
 	for g := range w.groups {
 		for range w.plan.clients {
-			w.spawn(groupName(g))
+			w.launch(groupName(g))
 		}
 	}
 	w.active.Go(w.cleanup)
 	w.active.Go(w.admin)
 	w.active.Go(w.passerBy)
 	w.active.Go(w.inquirer)
+	if w.converts {
+		w.active.Go(w.migrate)
+	}
 	chaos, over := context.WithTimeout(w.ctx, w.chaos)
 	w.faults(chaos)
 	over()
