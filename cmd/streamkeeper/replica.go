@@ -326,8 +326,11 @@ func passing(err error) bool {
 	if ofDisk(err) {
 		return false
 	}
-	var network net.Error
-	return errors.As(err, &network) || kgo.IsRetryableBrokerErr(err) || errors.Is(err, kgo.ErrClientClosed)
+	var (
+		network net.Error
+		first   *kgo.ErrFirstReadEOF // a new connection that ends at once, as of a broker that is being stopped, or of a proxy whose broker is away; also one that wants TLS, of which the text speaks
+	)
+	return errors.As(err, &network) || errors.As(err, &first) || kgo.IsRetryableBrokerErr(err) || errors.Is(err, kgo.ErrClientClosed)
 }
 
 // ofDisk says that something below --data-dir can't be read or written.

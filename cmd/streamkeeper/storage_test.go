@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"streamkeeper/projection"
 	"streamkeeper/shard"
 )
@@ -105,6 +107,7 @@ func TestWhatTheDiskRefusesIsNotOfTheCluster(t *testing.T) {
 		fmt.Errorf("projection: %w", ofDisk):                                       false,
 		fmt.Errorf("%w: %w", projection.ErrStorage, syscall.ENOSPC):                false,
 		fmt.Errorf("list the nodes: %w", ofNetwork):                                true,
+		fmt.Errorf("metadata of x: %w", &kgo.ErrFirstReadEOF{}):                    true,
 		errors.New("log topic x: cleanup.policy is delete, and has to be compact"): false,
 	} {
 		if got := passing(err); got != want {
