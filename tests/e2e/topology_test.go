@@ -3,13 +3,16 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -142,12 +145,12 @@ func sampled(metrics, name, value string) bool {
 // statusAt waits until the description of a group has that status for those who ask at the address.
 func statusAt(t *testing.T, bootstrap, group, want string) {
 	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
 	kafkatest.Eventually(t, outcome, func() error {
-		cl, err := kgo.NewClient(kgo.SeedBrokers(bootstrap)) // a new one, which looks the coordinator up: kgo does not look into these answers for NOT_COORDINATOR
-		if err != nil {
-			return err
-		}
-		defer cl.Close()
 		if s := descriptionStatus(t.Context(), cl, group); s != want {
 			return fmt.Errorf("description of %s: %s, want %s", group, s, want)
 		}
@@ -161,7 +164,16 @@ func descriptionStatus(ctx context.Context, cl *kgo.Client, group string) string
 	defer cancel()
 	r := kmsg.NewPtrStreamsGroupDescribeRequest()
 	r.Groups, r.IncludeTopologyDescription = []string{group}, true
-	resp, err := r.RequestWith(ctx, cl)
+	coordinator := kadm.NewClient(cl).FindGroupCoordinators(ctx, group)[group] // kgo sends requests of this kind to any node
+	if coordinator.Err != nil {
+		return coordinator.Err.Error()
+	}
+	at, err := kgo.NewClient(kgo.SeedBrokers(net.JoinHostPort(coordinator.Host, strconv.Itoa(int(coordinator.Port)))))
+	if err != nil {
+		return err.Error()
+	}
+	defer at.Close()
+	resp, err := r.RequestWith(ctx, at.SeedBrokers()[0])
 	switch {
 	case err != nil:
 		return err.Error()

@@ -102,7 +102,7 @@ func TestTheLeaderMoves(t *testing.T) {
 					if err := <-s.late; err != nil {
 						s.mayBe("late", err)
 					}
-					s.useNext(s.next, s.group, "m4", lastOffset)
+					s.useOwner(0, s.group, "m4", lastOffset)
 					s.ready()
 					s.waitInSync(0)
 				})

@@ -57,6 +57,6 @@ func (s *stage) wake() {
 		s.t.Error("the former owner acknowledges what does not count")
 	}
 	s.askWoken(s.former, s.group)
-	s.useNext(s.next, s.group, "m4", lastOffset)
+	s.useOwner(0, s.group, "m4", lastOffset)
 	s.ready()
 }

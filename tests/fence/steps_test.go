@@ -200,7 +200,7 @@ func (w *world) play(s step) {
 		w.mayBe("late", err)
 	}
 	w.askWoken(stopped, group)
-	w.useNext(next, group, "m4", lastOffset)
+	w.useOwner(p, group, "m4", lastOffset)
 	w.ready()
 	for _, r := range w.nodes { // whoever owns it in the end says the same
 		w.until("fetch in the end", func() error {
@@ -216,20 +216,31 @@ func (w *world) play(s step) {
 	}
 }
 
-// useNext uses the group at the replica that owns it now.
+// useNext uses the group at the replica that took its shard over.
 func (w *world) useNext(next *replica, group, member string, offset int64) {
 	w.t.Helper()
+	w.use(func() *replica { return next }, group, member, offset)
+}
+
+// useOwner uses the group at the replica that owns its shard: where both are in the ownership group again, a shard goes to the one that was stopped.
+func (w *world) useOwner(p int32, group, member string, offset int64) {
+	w.t.Helper()
+	w.use(func() *replica { return w.nodes[w.owner(p).NodeID] }, group, member, offset)
+}
+
+func (w *world) use(owner func() *replica, group, member string, offset int64) {
+	w.t.Helper()
 	var epoch int32
-	w.until("join at the successor", func() (err error) { epoch, err = next.beat(group, member, 0); return err })
-	w.until("commit at the successor", func() error { return next.commit(group, member, epoch, offset) })
+	w.until("join at the successor", func() (err error) { epoch, err = owner().beat(group, member, 0); return err })
+	w.until("commit at the successor", func() error { return owner().commit(group, member, epoch, offset) })
 	w.until("fetch at the successor", func() error {
-		got, err := next.fetch(group)
+		got, err := owner().fetch(group)
 		if err == nil && got != offset {
 			w.t.Errorf("the successor says that offset %d is committed, want %d", got, offset)
 		}
 		return err
 	})
-	w.until("describe at the successor", func() error { return next.describe(group) })
+	w.until("describe at the successor", func() error { return owner().describe(group) })
 }
 
 // arrive waits until what was just sent is with the process. Nothing tells when; what comes later is tested less sharply.
