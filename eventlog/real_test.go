@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -160,9 +161,9 @@ func TestKafkaExpiredTransactionalID(t *testing.T) {
 		reaches(t, k, m, 0)
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		last := m.entries[0][len(m.entries[0])-1]
-		if string(last.Key) != "late" || string(last.Value) != "forgotten" || !voids(t, m.entries[0], last.Offset) {
-			t.Fatalf("what the predecessor wrote counts: %+v", last)
+		i := slices.IndexFunc(m.entries[0], func(e Entry) bool { return string(e.Value) == "forgotten" }) // a renewal may have come after it
+		if i < 0 || !voids(t, m.entries[0], m.entries[0][i].Offset) {
+			t.Fatalf("what the predecessor wrote counts (%d): %+v", i, m.entries[0])
 		}
 	})
 }
