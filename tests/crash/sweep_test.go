@@ -16,13 +16,15 @@ import (
 	"streamkeeper/eventlog"
 	"streamkeeper/internal/kafkatest"
 	"streamkeeper/internal/wire"
+	"streamkeeper/shard"
 )
 
 // withoutPlugin keeps no descriptions: all that a sweep does is in the log.
 var withoutPlugin = backend{name: "none", settings: func(*world, int) []string { return []string{"--plugin", "none"} }}
 
 const (
-	// sweptGroups are enough for several batches in the largest partition, however quick the machine: a sweep has no more than shard.SweepGroupsMax on their way at once.
+	// sweptGroups are enough for both kills in the largest partition, however quick the machine: of each partition no more than shard.SweepGroupsMax go in a turn, and
+	// the next turn waits for its batch.
 	sweptGroups = 3200
 	// sweptOffsets is how many offsets each has.
 	sweptOffsets = 2
@@ -52,7 +54,7 @@ func TestKilledInASweepOverManyGroups(t *testing.T) {
 				rest = in
 			}
 		}
-		victim := rest[len(rest)-1] // in the last batch
+		victim := rest[shard.SweepGroupsMax] // never in the first turn, and what is left is enough for the second kill
 		if after {
 			victim = rest[0] // in the first
 		}
