@@ -178,6 +178,12 @@ func (a *App) WaitState(state string) {
 	a.wait("state "+state, func() bool { return a.State() == state })
 }
 
+// WaitPassed waits until the application has been in the state, for a minute and a half at most: it may be past it by the next look.
+func (a *App) WaitPassed(state string) {
+	a.tb.Helper()
+	a.wait("has been in state "+state, func() bool { return slices.Contains(a.Events("STATE"), state) })
+}
+
 // WaitTasks waits until it is RUNNING with exactly n active tasks, and returns them.
 func (a *App) WaitTasks(n int) []string {
 	a.tb.Helper()
