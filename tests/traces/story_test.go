@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.opentelemetry.io/otel/attribute"
@@ -236,7 +237,25 @@ func one(t *testing.T, c *wire.Client, group string) {
 	push.Group, push.MemberID = group, "m"
 	describe := kmsg.NewPtrStreamsGroupDescribeRequest()
 	describe.Version, describe.Groups, describe.IncludeTopologyDescription = 1, []string{group}, true
-	for _, r := range []kmsg.Request{m.Heartbeat(), push, describe, m.Leave()} {
+	joined := false
+	for deadline := time.Now().Add(storyTimeout); !joined && time.Now().Before(deadline); {
+		ctx, cancel := context.WithDeadline(t.Context(), deadline)
+		resp, err := c.Exchange(ctx, m.Heartbeat())
+		cancel()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		code := resp.(*kmsg.StreamsGroupHeartbeatResponse).ErrorCode
+		if joined = code == 0; !joined {
+			t.Logf("group %s: the heartbeat is answered with %v", group, kerr.ErrorForCode(code))
+			time.Sleep(100 * time.Millisecond) // shards serve a moment after the replica is ready
+		}
+	}
+	if !joined {
+		t.Errorf("group %s has no member", group)
+	}
+	for _, r := range []kmsg.Request{push, describe, m.Leave()} {
 		ctx, cancel := context.WithTimeout(t.Context(), storyTimeout)
 		if _, err := c.Exchange(ctx, r); err != nil {
 			t.Error(err)
