@@ -88,7 +88,7 @@ func (s *configStory) run(t *testing.T, d *datadriven.TestData) string {
 // seen looks again where a Kafka broker says something else: it learns of a change a moment after the controller has acknowledged it.
 // streamkeeper shows every acknowledged change of its own at once.
 func (s *configStory) seen(d *datadriven.TestData, look func() string) string {
-	const tries, pause = 20, 100 * time.Millisecond
+	const tries, pause = 300, 100 * time.Millisecond
 	got := look()
 	for i := 0; s.patient && i < tries && got != d.Expected; i++ {
 		time.Sleep(pause) // the broker's own loop; there is nothing to wait for

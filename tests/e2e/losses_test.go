@@ -277,7 +277,11 @@ func TestDataDirectoryIsLost(t *testing.T) {
 		}
 		r.replicas[node].Start()
 	}
+	started := time.Now()
 	for r.replicas[owner].Ready() != nil || r.replicas[other].Ready() != nil { // nobody is told meanwhile that there is nothing
+		if time.Since(started) > 3*goneIn {
+			t.Fatalf("%s after the start of replicas without a directory: %v, %v", time.Since(started), r.replicas[owner].Ready(), r.replicas[other].Ready())
+		}
 		r.askOffsets(owner, group, before)
 		r.askOffsets(other, group, before)
 		if !r.replicas[owner].Running() || !r.replicas[other].Running() {

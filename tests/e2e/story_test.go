@@ -64,7 +64,8 @@ func story(t *testing.T, w world) {
 		c.Kill()
 		killed := time.Now()
 		a.WaitTasks(partitions)
-		if took := time.Since(killed); took < 3*time.Second {
+		// Its session counts from its last heartbeat, which is up to 1 s old, and older where the machine stood still.
+		if took := time.Since(killed); took < time.Second {
 			t.Errorf("the killed instance lost its tasks after %s, long before its session time-out of 6 s", took)
 		}
 	})
