@@ -30,7 +30,7 @@ func restartAfterAKill(t *testing.T, w *world) {
 func restartAfterAKillAtOnce(t *testing.T, w *world) {
 	var former atomic.Value
 	cfg := w.config(1, "old:9292")
-	cfg.SessionTimeout, cfg.Joined = time.Minute, func(id string) { former.Store(id) }
+	cfg.SessionTimeout, cfg.Joined = 2*max(30*time.Second, w.patience), func(id string) { former.Store(id) }
 	old, other := w.run(w.make("old", cfg)), w.start("other", 2)
 	w.shared(20*time.Second, old, other)
 	old.cut()
@@ -53,7 +53,7 @@ func TestRunBeforeTheClusterIsThere(t *testing.T) {
 		n := new(kfake.VirtualNetwork)
 		w := emptyWorld(t, fmt.Sprint("localhost:", port)).bubbled(n)
 		a := w.start("a", 1)
-		time.Sleep(testTimes.session) // of the bubble: it has tried in vain
+		time.Sleep(w.session) // of the bubble: it has tried in vain
 		c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(port), kfake.ListenFn(n.Listen), kfake.SeedTopics(testPartitions, w.topic),
 			kfake.GroupMinSessionTimeout(100*time.Millisecond), kfake.BrokerConfigs(testSettings))
 		if err != nil {

@@ -138,7 +138,7 @@ func replicasShareThePartitions(t *testing.T, w *world) {
 		t.Errorf("members: %+v", members)
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), max(5*time.Second, w.patience))
 	defer cancel()
 	start := time.Now()
 	mine := slices.Collect(func(yield func(int32) bool) {
@@ -180,7 +180,7 @@ func replicaThatDisappears(t *testing.T, w *world) {
 	b.cut()
 	// world.Assigned fails the test if b's lease still covers what a is assigned.
 	w.eventually(20*time.Second, "a has everything", func() bool { return a.count() == testPartitions })
-	t.Logf("taken over %v after the cut, session %v", time.Since(start), testTimes.session)
+	t.Logf("taken over %v after the cut, session %v", time.Since(start), w.session)
 	if b.LeaseValid() {
 		t.Error("b believes in its lease")
 	}
@@ -217,7 +217,7 @@ func leaseSurvivesARebalanceThatWaits(t *testing.T, w *world) {
 
 func leaveIsQuickWhileTheGroupWaits(t *testing.T, w *world) {
 	cfg := w.config(2, "b:9292")
-	cfg.SessionTimeout = 10 * time.Second // the group will wait for this one
+	cfg.SessionTimeout = 4 * w.session // the group will wait for this one
 	a, b := w.start("a", 1), w.run(w.make("b", cfg))
 	w.shared(20*time.Second, a, b)
 	b.cut()
@@ -226,14 +226,14 @@ func leaveIsQuickWhileTheGroupWaits(t *testing.T, w *world) {
 		ms, err := a.Members(context.Background())
 		return err == nil && len(ms) == 3
 	})
-	time.Sleep(2 * testTimes.heartbeat) // a has heard of the rebalance and waits in its join
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	time.Sleep(2 * w.heartbeat) // a has heard of the rebalance and waits in its join
+	ctx, cancel := context.WithTimeout(context.Background(), 2*w.leave)
 	defer cancel()
 	start := time.Now()
 	if err := a.Leave(ctx); err != nil {
 		t.Error(err)
 	}
-	if d := time.Since(start); d > 2*time.Second {
+	if d := time.Since(start); d > w.leave {
 		t.Errorf("leaving took %v", d)
 	}
 	w.eventually(20*time.Second, "c has everything", func() bool { return c.count() == testPartitions })
@@ -263,7 +263,7 @@ func nodeIDOfALiveReplicaIsRefused(t *testing.T, w *world) {
 			if !errors.Is(err, eventlog.ErrNodeIDTaken) {
 				t.Errorf("error: %v", err)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(max(30*time.Second, w.patience)):
 			t.Fatal("two replicas with one node id and address go on for ever")
 		}
 		w.shared(20*time.Second, a)
@@ -280,7 +280,7 @@ func nodeIDTakenMeanwhile(t *testing.T, w *world) {
 	first.gone.Store(false)
 	select {
 	case <-first.ended:
-	case <-time.After(40 * time.Second):
+	case <-time.After(max(40*time.Second, w.patience)):
 		t.Fatal("two replicas with one node id go on for ever")
 	}
 	for _, part := range []string{"node id 1 ", "second:9292", "first:9292", "--node-id"} {

@@ -20,8 +20,19 @@ import (
 
 const testPartitions = 50
 
-// testTimes are short, so that a session ends within a test. The real broker allows them by a setting.
-var testTimes = struct{ session, heartbeat time.Duration }{2 * time.Second, 250 * time.Millisecond}
+// times are those of a world. They are short, so that a session ends within a test. The real broker allows them by a setting.
+type times struct {
+	session, heartbeat time.Duration
+	patience           time.Duration // with anything, at least
+	leave              time.Duration // what leaving takes at most
+}
+
+var (
+	// bubbleTimes are for virtual time, where nothing takes any.
+	bubbleTimes = times{2 * time.Second, 250 * time.Millisecond, 0, 2 * time.Second}
+	// realTimes are for a machine that may have no time for us for seconds.
+	realTimes = times{8 * time.Second, time.Second, time.Minute, 8 * time.Second}
+)
 
 // verboseLevel is what go test -v shows of the memberships' logs; LevelDebug adds the client's.
 var verboseLevel = slog.LevelInfo
@@ -33,6 +44,7 @@ type world struct {
 	topic string
 	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	clock Clock // of the leases
+	times
 
 	mu       sync.Mutex
 	replicas []*replica
@@ -150,7 +162,7 @@ func (r *replica) stop() {
 		if r.err != nil {
 			r.w.t.Errorf("%s: Run: %v", r.name, r.err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(max(20*time.Second, r.w.patience)):
 		r.w.t.Errorf("%s: Run does not return", r.name)
 	}
 }
@@ -158,7 +170,7 @@ func (r *replica) stop() {
 func (w *world) config(nodeID int32, address string) MembershipConfig {
 	c := MembershipConfig{
 		Opts: []kgo.Opt{kgo.SeedBrokers(w.seeds)}, LogTopic: w.topic, NodeID: nodeID, Address: address,
-		SessionTimeout: testTimes.session, HeartbeatInterval: testTimes.heartbeat, Clock: w.clock,
+		SessionTimeout: w.session, HeartbeatInterval: w.heartbeat, Clock: w.clock,
 	}
 	if testing.Verbose() {
 		c.Logger = slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: verboseLevel})).With("node", nodeID)
@@ -199,10 +211,11 @@ func (w *world) run(r *replica) *replica {
 	return r
 }
 
-// eventually waits until f says true; what says what is waited for.
+// eventually waits until f says true, for as long or for the patience of the world; what says what is waited for.
 func (w *world) eventually(within time.Duration, what string, f func() bool) time.Duration {
 	w.t.Helper()
 	start := time.Now()
+	within = max(within, w.patience)
 	for !f() {
 		if time.Since(start) > within {
 			w.t.Fatalf("not within %v: %s (%s)", within, what, w)
@@ -227,13 +240,13 @@ var testSettings = map[string]string{"group.min.session.timeout.ms": "500", "gro
 
 // emptyWorld is a cluster that need not be there yet.
 func emptyWorld(t testing.TB, seeds string) *world {
-	return &world{t: t, seeds: seeds, topic: "log", dial: (&net.Dialer{}).DialContext, clock: BootClock()}
+	return &world{t: t, seeds: seeds, topic: "log", dial: (&net.Dialer{}).DialContext, clock: BootClock(), times: realTimes}
 }
 
 // bubbled has the test run in the virtual time of a bubble, over a network in memory: sessions of two seconds end while nobody says anything, and not while the machine
 // has no time for us.
 func (w *world) bubbled(n *kfake.VirtualNetwork) *world {
-	w.dial, w.clock = n.DialContext, bubbleClock{time.Now()}
+	w.dial, w.clock, w.times = n.DialContext, bubbleClock{time.Now()}, bubbleTimes
 	return w
 }
 
