@@ -263,7 +263,7 @@ func nodeIDOfALiveReplicaIsRefused(t *testing.T, w *world) {
 			if !errors.Is(err, eventlog.ErrNodeIDTaken) {
 				t.Errorf("error: %v", err)
 			}
-		case <-time.After(max(30*time.Second, w.patience)):
+		case <-time.After(max(30*time.Second, 2*w.patience)): // it waits for four sessions whether the other one is dead
 			t.Fatal("two replicas with one node id and address go on for ever")
 		}
 		w.shared(20*time.Second, a)
@@ -280,7 +280,7 @@ func nodeIDTakenMeanwhile(t *testing.T, w *world) {
 	first.gone.Store(false)
 	select {
 	case <-first.ended:
-	case <-time.After(max(40*time.Second, w.patience)):
+	case <-time.After(max(40*time.Second, 2*w.patience)): // see nodeIDOfALiveReplicaIsRefused
 		t.Fatal("two replicas with one node id go on for ever")
 	}
 	for _, part := range []string{"node id 1 ", "second:9292", "first:9292", "--node-id"} {
