@@ -34,7 +34,6 @@ func TestTheClusterForgetsTheProducer(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, forgetful(version))
-			first := w.owner(0)
 			s := w.commitUnderWay()
 			s.former.Pause()
 			w.waitOwner(0, s.next.node, s.behind)
@@ -51,7 +50,7 @@ func TestTheClusterForgetsTheProducer(t *testing.T) {
 			w.useNext(s.next, s.group, "m3", nextOffset+1)
 			s.wake()
 			for _, v := range w.waitRepaired().Void() {
-				if v.ProducerID != first.ProducerID || v.Tenure.From == first.From {
+				if v.ProducerID != s.first.ProducerID || v.Tenure.From == s.first.From {
 					t.Errorf("an unexpected void record: %v", v)
 				}
 			}

@@ -34,11 +34,9 @@ func isFetch(f kafkatest.Frame) bool {
 // split makes two owners of a shard: the first is lied to, so that it takes itself for one still. group has a member "m" and a committed offset.
 func (w *world) split(lie func(former *replica)) (former, next *replica, group string, epoch int32) {
 	w.ready()
-	first := w.owner(0)
-	former, next = w.nodes[first.NodeID], w.nodes[nodeOne+nodeTwo-first.NodeID]
 	group = w.group(0)
-	w.until("join", func() (err error) { epoch, err = former.beat(group, "m", 0); return err })
-	w.until("commit", func() error { return former.commit(group, "m", epoch, 1) })
+	first, epoch := w.inUse(0, group)
+	former, next = w.nodes[first.NodeID], w.nodes[nodeOne+nodeTwo-first.NodeID]
 	lie(former)
 	w.waitOwner(0, next.node, first.From)
 	w.useNext(next, group, "m2", nextOffset)
@@ -136,12 +134,9 @@ func TestADeafOwnerFallsSilent(t *testing.T) {
 func TestNobodyAnswersBeyondItsLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options(kafkatest.V44))
-	first := w.owner(0)
-	cut, next := w.nodes[first.NodeID], w.nodes[nodeOne+nodeTwo-first.NodeID]
 	group := w.group(0)
-	var epoch int32
-	w.until("join", func() (err error) { epoch, err = cut.beat(group, "m", 0); return err })
-	w.until("commit", func() error { return cut.commit(group, "m", epoch, 1) })
+	first, epoch := w.inUse(0, group)
+	cut, next := w.nodes[first.NodeID], w.nodes[nodeOne+nodeTwo-first.NodeID]
 	everything := cut.relay.HoldAll(func(kafkatest.Frame) bool { return true })
 	stop := make(chan struct{})
 	type seen struct{ answered, refused int }

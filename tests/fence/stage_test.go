@@ -1,8 +1,10 @@
 package fence
 
 import (
+	"fmt"
 	"time"
 
+	"streamkeeper/internal/history"
 	"streamkeeper/internal/kafkatest"
 )
 
@@ -12,7 +14,8 @@ type stage struct {
 	former, next *replica
 	group        string
 	epoch        int32
-	behind       int64 // the former's claim
+	first        *history.Tenure // the former's claim
+	behind       int64           // where it is
 	held         *kafkatest.Hold
 	late         chan error
 }
@@ -21,11 +24,30 @@ type stage struct {
 func (w *world) working() *stage {
 	w.t.Helper()
 	w.ready()
-	first := w.owner(0)
-	s := &stage{world: w, former: w.nodes[first.NodeID], next: w.nodes[nodeOne+nodeTwo-first.NodeID], group: w.group(0), behind: first.From, late: make(chan error, 1)}
-	w.until("join", func() (err error) { s.epoch, err = s.former.beat(s.group, "m", 0); return err })
-	w.until("commit", func() error { return s.former.commit(s.group, "m", s.epoch, 1) })
-	return s
+	group := w.group(0)
+	first, epoch := w.inUse(0, group)
+	return &stage{world: w, former: w.nodes[first.NodeID], next: w.nodes[nodeOne+nodeTwo-first.NodeID], group: group, epoch: epoch, first: first, behind: first.From, late: make(chan error, 1)}
+}
+
+// inUse has a member of a group join and commit an offset at the owner of the group's shard, and says who that is and at which epoch. It is looked up again at each
+// attempt: where the machine stood still for longer than a session, the two shards have changed hands.
+func (w *world) inUse(p int32, group string) (first *history.Tenure, epoch int32) {
+	w.t.Helper()
+	w.until("join, commit and fetch", func() (err error) {
+		if first = w.owner(p); first == nil {
+			return fmt.Errorf("nobody owns shard %d", p)
+		}
+		owner := w.nodes[first.NodeID]
+		if epoch, err = owner.beat(group, "m", 0); err != nil {
+			return err
+		}
+		if err = owner.commit(group, "m", epoch, 1); err != nil {
+			return err
+		}
+		_, err = owner.fetch(group)
+		return err
+	})
+	return first, epoch
 }
 
 // send has the owner send another commit, which its relay holds.

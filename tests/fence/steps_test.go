@@ -138,19 +138,16 @@ func stopAt(t *testing.T, version string, o kafkatest.Options, steps []step, alw
 func (w *world) play(s step) {
 	w.ready()
 	p := int32(0)
-	first := w.owner(p)
+	group := w.group(p)
+	first, epoch := w.inUse(p, group)
 	owner := w.nodes[first.NodeID]
 	other := w.nodes[nodeOne+nodeTwo-first.NodeID]
-	group := w.group(p)
-	var epoch int32
-	w.until("join", func() (err error) { epoch, err = owner.beat(group, "m", 0); return err })
-	w.until("commit", func() error { return owner.commit(group, "m", epoch, 1) })
-	w.until("fetch", func() error { _, err := owner.fetch(group); return err })
 
 	stopped, next := owner, other
 	if s.claims {
 		stopped, next = other, owner
 	}
+	behind := first.From
 	var h *kafkatest.Hold
 	late := make(chan error, 1)
 	switch {
@@ -181,10 +178,10 @@ func (w *world) play(s step) {
 		}
 		stopped.Pause()
 		if s.claims {
+			behind = w.owner(p).From // next had claims before
 			next.Start()
 		}
 	}
-	behind := w.owner(p).From
 	w.waitOwner(p, next.node, behind)
 	w.useNext(next, group, "m2", nextOffset)
 
