@@ -407,3 +407,31 @@ func TestTopicThatIsDeletedIsMadeAnew(t *testing.T) {
 		a.wantEpochs("g", 1)
 	})
 }
+
+// TestARecordOfANewerVersionKeepsNobodyFromBeingReady: an older replica that is started again before a topic that a newer one has written into is ready once
+// the rest is read, and not before.
+func TestARecordOfANewerVersionKeepsNobodyFromBeingReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a := w.replica("a")
+		a.ownAll()
+		a.mustSet("g", 0, "first")
+		p := eventlog.Partition("g", partitions)
+		w.annex.Inject(p, eventlog.Entry{Key: []byte("\x7d\x00"), Value: []byte(`{"format":2}`), ProducerID: 7})
+		other := (p + 1) % partitions
+		w.annex.HoldTail(other)
+		b := w.replica("b")
+		synctest.Wait()
+		if st := b.space.Stats(); st.Refused != 1 {
+			t.Errorf("%d partitions are refused, want 1", st.Refused)
+		}
+		if err := b.space.Ready(); err == nil || err.Error() != "reading, 1 of 4 partitions are not at their end" {
+			t.Errorf("while another partition is read: %v", err)
+		}
+		w.annex.ReleaseTail(other)
+		synctest.Wait()
+		if err := b.space.Ready(); err != nil {
+			t.Errorf("when the rest is read: %v", err)
+		}
+	})
+}

@@ -183,13 +183,24 @@ func (o *opened) close() {
 	_ = o.store.Close() // a cache
 }
 
-// Ready is nil once the topic has been read to its end, and stays so.
+// Ready is nil once the topic has been read to its end, as far as this version can read it, and stays so. A partition with a record that it can't read
+// comes no further until a newer version is started: the others have their descriptions, and groups are served without.
 func (s *Space) Ready() error {
 	if s.read.Load() {
 		return nil
 	}
-	if o := s.current(); o == nil || !o.store.AllAtEnd() {
-		return errors.New("reading")
+	o := s.current()
+	if o == nil {
+		return errors.New("the topic is not open")
+	}
+	behind := 0
+	for p := range s.cfg.Partitions {
+		if !o.store.AtEnd(p) && !errors.Is(o.store.Err(p), eventlog.ErrRefused) {
+			behind++
+		}
+	}
+	if behind > 0 {
+		return fmt.Errorf("reading, %d of %d partitions are not at their end", behind, s.cfg.Partitions)
 	}
 	s.read.Store(true)
 	return nil
