@@ -191,9 +191,10 @@ func (k *Kafka) replicationFactor(ctx context.Context) (int16, error) {
 		}
 		return factor, nil
 	}
+	var unread error
 	for _, id := range brokers {
 		c, err := k.configs(ctx, kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(id)))
-		if err != nil {
+		if unread = err; err != nil {
 			k.log.Debug("the settings of a broker can't be read", "broker", id, "err", err)
 			continue
 		}
@@ -202,6 +203,10 @@ func (k *Kafka) replicationFactor(ctx context.Context) (int16, error) {
 				ErrFewBrokers, k.cfg.what, k.cfg.Topic, min(n, replicationFactorDefault), n, len(brokers))
 		}
 		break
+	}
+	if unread != nil && len(brokers) < replicationFactorDefault {
+		k.log.Warn("the brokers' settings can't be read, so it is not known whether there are brokers to come: the "+k.cfg.what+" is created on those that are there",
+			"topic", k.cfg.Topic, "brokers", len(brokers), "err", unread)
 	}
 	return int16(min(replicationFactorDefault, len(brokers))), nil
 }
@@ -265,14 +270,22 @@ func (k *Kafka) readSettings(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var unread error
+	told := false
 	for _, id := range brokers {
 		c, err := k.configs(ctx, kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(id)))
 		if err != nil {
+			unread = err
 			k.log.Debug("the settings of a broker can't be read", "broker", id, "err", err)
 			continue
 		}
+		told = true
 		least(&k.settings.TransactionalIDExpiration, c.duration("transactional.id.expiration.ms"))
 		least(&k.settings.ProducerIDExpiration, c.duration("producer.id.expiration.ms"))
+	}
+	if unread != nil && !told { // a broker that is away is set as the others are
+		k.log.Warn("the brokers' settings can't be read: if they forget transactional ids or producer ids sooner than after a day, claims are renewed too seldom",
+			"topic", k.id.Topic, "renewal", k.cfg.RenewInterval, "err", unread)
 	}
 	return nil
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -166,6 +169,59 @@ func TestSettingsThatMayNotBeRead(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	mustPut(t, claim(t, k, 0), kv("a", "1"))
+}
+
+// TestBrokersWhoseSettingsMayNotBeRead: what follows from that is said, once for each thing, and only where something does.
+func TestBrokersWhoseSettingsMayNotBeRead(t *testing.T) {
+	const created, renewed = "it is not known whether there are brokers to come", "claims are renewed too seldom"
+	for _, test := range []struct {
+		brokers, silent int // how many there are, and how many of them tell nothing
+		factor          int16
+		want            []string
+	}{
+		{1, 1, 0, []string{created, renewed}},
+		{1, 1, 1, []string{renewed}},
+		{3, 3, 0, []string{renewed}},
+		{3, 2, 0, nil},
+		{2, 0, 0, nil},
+	} {
+		t.Run(fmt.Sprintf("%d of %d, factor %d", test.silent, test.brokers, test.factor), func(t *testing.T) {
+			c := fakeCluster(t, kfake.NumBrokers(test.brokers), kfake.BrokerConfigs(map[string]string{"offsets.topic.replication.factor": "1"}))
+			c.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				asked := req.(*kmsg.DescribeConfigsRequest)
+				if r := asked.Resources[0]; r.ResourceType != kmsg.ConfigResourceTypeBroker || r.ResourceName >= strconv.Itoa(test.silent) {
+					return nil, nil, false
+				}
+				resp := asked.ResponseKind().(*kmsg.DescribeConfigsResponse)
+				r := kmsg.NewDescribeConfigsResponseResource()
+				r.ErrorCode = kerr.ClusterAuthorizationFailed.Code
+				resp.Resources = append(resp.Resources, r)
+				return resp, nil, true
+			})
+			var lines strings.Builder
+			k, err := tryOpen(c.ListenAddrs(), partitions(1), func(c *KafkaConfig) {
+				c.ReplicationFactor, c.Logger = test.factor, slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{Level: slog.LevelWarn}))
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			k.Close()
+			said := lines.String()
+			for _, line := range []string{created, renewed} {
+				want := 0
+				if slices.Contains(test.want, line) {
+					want = 1
+				}
+				if n := strings.Count(said, line); n != want {
+					t.Errorf("%q is said %d times, want %d:\n%s", line, n, want, said)
+				}
+			}
+			if len(test.want) > 0 && !strings.Contains(said, "CLUSTER_AUTHORIZATION_FAILED") {
+				t.Errorf("the reason is not said:\n%s", said)
+			}
+		})
+	}
 }
 
 // A broker other than the one that told of the topic may be asked, and may hear of it later.
