@@ -28,3 +28,14 @@ func TestAReplicaInFrontOfStreamkeeperIsRefused(t *testing.T) {
 		t.Errorf("%v of 4 shards are served", active)
 	}
 }
+
+// TestAReplicaInFrontOfItselfIsRefused: it would wait for itself, for as long as nothing else answers.
+func TestAReplicaInFrontOfItselfIsRefused(t *testing.T) {
+	var out text
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	code := run(ctx, []string{"serve", "--bootstrap-servers", "localhost:9292", "--admin-listen", "", "--data-dir", t.TempDir()}, &out, &out)
+	if want := "--bootstrap-servers: localhost:9292 is this replica itself, not the cluster behind it"; code != exitUsage || !strings.Contains(out.String(), want) {
+		t.Errorf("exit %d, %s; want …%s…", code, out.String(), want)
+	}
+}

@@ -17,7 +17,7 @@ type serveCmd struct {
 // Run runs one replica until the context ends.
 func (c *serveCmd) Run(ctx context.Context, s *stdio) error {
 	eff, err := c.Check()
-	if err := errors.Join(err, c.Upstream.Check()); err != nil {
+	if err != nil {
 		return usage(err)
 	}
 	log, err := telemetry.NewLogger(s.err, c.LogLevel, c.LogFormat)
@@ -34,5 +34,11 @@ func (c *serveCmd) Run(ctx context.Context, s *stdio) error {
 	})
 }
 
-// Check is that of the flags that serve and dev share; of the embedded ones it would otherwise be ambiguous.
-func (c *serveCmd) Check() (config.Effective, error) { return c.Replica.Check() }
+// Check checks the flags that serve and dev share, and the addresses of the cluster, also against them.
+func (c *serveCmd) Check() (config.Effective, error) {
+	eff, err := c.Replica.Check()
+	if err := errors.Join(err, c.Upstream.Check()); err != nil {
+		return eff, err
+	}
+	return eff, c.NotAt(eff)
+}

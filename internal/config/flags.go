@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -151,6 +152,66 @@ func (u *Upstream) Check() error {
 		errs = append(errs, errors.New("--bootstrap-servers: is empty"))
 	}
 	return errors.Join(errs...)
+}
+
+// NotAt refuses an address of the cluster that is surely the replica's own: it would wait for itself, or take itself for the cluster. A name that leads here
+// otherwise is found when something answers there.
+func (u *Upstream) NotAt(e Effective) error {
+	for _, s := range u.BootstrapServers {
+		host, port, err := SplitAddress(s)
+		if err == nil && port > 0 && (e.listensAt(host, port) || e.advertises(host, port)) {
+			return fmt.Errorf("--bootstrap-servers: %s is this replica itself, not the cluster behind it: name the brokers themselves", s)
+		}
+	}
+	return nil
+}
+
+// listensAt says that whoever connects to host and port from this machine reaches the listener, or that it can't be opened because somebody else has the port.
+func (e Effective) listensAt(host string, port int) bool {
+	own, at, err := SplitAddress(e.Listen)
+	if err != nil || at != port {
+		return false
+	}
+	if ip := net.ParseIP(own); own != "" && (ip == nil || !ip.IsUnspecified()) {
+		return strings.EqualFold(dialled(own), dialled(host))
+	}
+	there := net.ParseIP(dialled(host))
+	if there == nil {
+		return false // a name may be that of a host with a broker
+	}
+	mine, _ := net.InterfaceAddrs() // where the system does not tell, what is not loopback stays allowed
+	return there.IsLoopback() || slices.ContainsFunc(mine, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && n.IP.Equal(there)
+	})
+}
+
+// advertises says that host and port are what clients are told. A loopback address is of the machine that the client is on, which may be another one.
+func (e Effective) advertises(host string, port int) bool {
+	at := e.AdvertisePort
+	if at == 0 {
+		_, at, _ = SplitAddress(e.Listen)
+	}
+	host, own := dialled(host), dialled(e.AdvertiseHost)
+	if ip := net.ParseIP(own); ip != nil && ip.IsLoopback() {
+		return false
+	}
+	return at == port && strings.EqualFold(own, host)
+}
+
+// dialled is a host as it is connected to: none, the unspecified address and localhost are this machine.
+func dialled(host string) string {
+	const here = "127.0.0.1"
+	if ip := net.ParseIP(host); ip != nil {
+		if ip.IsUnspecified() {
+			return here
+		}
+		return ip.String()
+	}
+	if host = strings.TrimSuffix(host, "."); host == "" || strings.EqualFold(host, "localhost") {
+		return here
+	}
+	return host
 }
 
 func joined(err error) []error {

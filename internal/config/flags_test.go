@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -181,6 +182,54 @@ func TestAdvertise(t *testing.T) {
 		e, err := cli.Serve.Replica.Check()
 		if err != nil || e.AdvertiseHost != c.host || e.AdvertisePort != c.port {
 			t.Errorf("%s, %s: %s %d, %v; want %s %d", c.listen, c.advertise, e.AdvertiseHost, e.AdvertisePort, err, c.host, c.port)
+		}
+	}
+}
+
+// TestTheClusterIsNotTheReplicaItself: what is surely an address of the replica is refused, and nothing else.
+func TestTheClusterIsNotTheReplicaItself(t *testing.T) {
+	var mine []string // addresses of this machine, on its networks
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			mine = append(mine, net.JoinHostPort(n.IP.String(), "9292"))
+		}
+	}
+	for _, c := range []struct {
+		args    string
+		itself  []string
+		another []string
+	}{
+		{"", []string{"127.0.0.1:9292", "localhost:9292", "LOCALHOST:9292", ":9292", "0.0.0.0:9292", "broker:9092,127.0.0.1:9292"},
+			[]string{"127.0.0.1:9092", "127.0.0.2:9292", "localhost:9293", "broker:9292", "10.0.0.7:9292"}},
+		{"--listen localhost:9292", []string{"127.0.0.1:9292", "localhost:9292"}, []string{"localhost:9092", "[2001:db8::1]:9292"}},
+		{"--listen 0.0.0.0:9292 --advertise keeper-1", append([]string{"127.0.0.1:9292", "127.0.0.2:9292", "[::1]:9292", "localhost:9292", "keeper-1:9292", "Keeper-1.:9292"}, mine...),
+			[]string{"keeper-1:9092", "keeper-2:9292", "192.0.2.7:9292", "localhost:9092"}},
+		{"--listen [::]:9292 --advertise keeper-1:9999", append([]string{"localhost:9292", "keeper-1:9999"}, mine...), []string{"keeper-1:9292", "localhost:9999"}},
+		{"--listen :9292 --advertise localhost:9092", []string{"localhost:9292"}, []string{"localhost:9092"}}, // a port of the clients' machine that leads here
+		{"--listen [2001:db8::1]:9292", []string{"[2001:DB8:0::1]:9292"}, []string{"[2001:db8::2]:9292", "127.0.0.1:9292"}},
+		{"--listen 127.0.0.1:0", nil, []string{"127.0.0.1:9292", "localhost:1"}},
+	} {
+		for servers, itself := range map[*[]string]bool{&c.itself: true, &c.another: false} {
+			for _, s := range *servers {
+				cli, err := parse(t, append([]string{"--bootstrap-servers", s}, strings.Fields(c.args)...)...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				e, err := cli.Serve.Replica.Check()
+				if err != nil {
+					t.Fatalf("%s: %v", c.args, err)
+				}
+				switch err := cli.Serve.NotAt(e); {
+				case !itself && err != nil:
+					t.Errorf("%s, %s: %v", c.args, s, err)
+				case itself && (err == nil || !strings.Contains(err.Error(), " is this replica itself, not the cluster behind it")):
+					t.Errorf("%s, %s: %v, want it refused", c.args, s, err)
+				}
+			}
 		}
 	}
 }
