@@ -17,6 +17,8 @@ const (
 	// metadataInterval is how often the topic is looked at without a reason: a topic that was made again, or got more
 	// partitions, is noticed even where every partition reads and writes well.
 	metadataInterval = 30 * time.Second
+	// deniedPause is when the topic is looked at again where the cluster did not let us: it may have been one broker, for a moment.
+	deniedPause = time.Second
 	// metadataPauseMin spaces requests for metadata: fifty partitions that lost their leader ask once.
 	metadataPauseMin = 20 * time.Millisecond
 )
@@ -108,15 +110,21 @@ func (l *leaders) refresh() {
 func (l *leaders) run(ctx context.Context) {
 	t := time.NewTicker(metadataInterval)
 	defer t.Stop()
+	var again <-chan time.Time // nothing else asks again: reads and writes may go on
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.want:
 		case <-t.C:
+		case <-again:
 		}
-		if err := l.load(ctx); err != nil && ctx.Err() == nil {
+		err := l.load(ctx)
+		if err != nil && ctx.Err() == nil {
 			l.log.Debug("metadata of the log topic", "topic", l.id.Topic, "err", err)
+		}
+		if again = nil; unauthorized(err) {
+			again = time.After(deniedPause)
 		}
 		sleep(ctx, metadataPauseMin)
 	}

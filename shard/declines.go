@@ -26,6 +26,9 @@ const (
 	// declinePatience is how long a store may be out of order before its shards are declined: longer than a disk hesitates, and well below what clients wait for
 	// one answer (30 s), as some come only when the projection goes on (read barriers, D3).
 	declinePatience = 8 * time.Second
+	// deniedPatience is how long the cluster may deny this replica's identity a partition: longer than one broker that answers so for a moment, as one does whose
+	// rights are being replaced, or whose authorizer has not read them yet. It is asked again every second (eventlog).
+	deniedPatience = 2 * time.Second
 	// unreachedPatience is how long a broker may be silent here, and lead all the same: longer than a cluster takes to give up one that is silent everywhere (9 s,
 	// broker.session.timeout.ms), so that nothing moves because of that.
 	unreachedPatience = 15 * time.Second
@@ -66,14 +69,20 @@ type Decline struct {
 type declines struct {
 	mu    sync.Mutex
 	by    map[int32]*declined
-	ill   map[int32]time.Time // since when the store of a partition is out of order
-	fresh bool                // something changed since the membership was told
+	ill   map[illness]time.Time // since when
+	fresh bool                  // something changed since the membership was told
 	// urged is what the group was last told to make haste with, at urgedAt: until it has heard of it, it is not told again.
 	urged   map[int32]string
 	urgedAt time.Time
 
 	refused clockRefusals
 	reading reading
+}
+
+// illness is what is wrong with a partition, in a word of DeclineReasons. Some has to last before the partition is declined.
+type illness struct {
+	partition int32
+	why       string
 }
 
 // clockRefusals are the assigned partitions whose leaders refused our time, and took nothing since. It is our clock that is wrong where all did; where
@@ -138,14 +147,20 @@ func (d *declines) add(p int32, why string, err error) {
 func (d *declines) lift(now time.Time, lasts func(*Decline) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	read := false
 	for _, x := range d.by {
 		if x.now && !now.Before(x.Until) && !lasts(&x.Decline) && !(x.Why == DeclinedReading && d.reads(x.Partition, now)) {
 			x.now = false
-			if x.Why != DeclinedReading { // which is believed no longer when it comes back
+			if x.Why == DeclinedReading {
+				read = true
+			} else { // which is believed no longer when it comes back
 				x.lifted = now
 			}
 			d.fresh = true
 		}
+	}
+	if read {
+		d.reading.waits = time.Time{}
 	}
 }
 
@@ -280,8 +295,9 @@ func (h *Host) watchDeclines(ctx context.Context) {
 // lookAtStore declines partitions that can't be read, or may not be, and all that can't be stored for long.
 func (h *Host) lookAtStore(now time.Time) {
 	for p := range h.Partitions() {
-		if err := h.cfg.Log.Denied(p); err != nil {
-			h.declines.add(p, DeclinedRights, err)
+		denied := h.cfg.Log.Denied(p)
+		if h.declines.illFor(p, DeclinedRights, now, denied != nil) >= deniedPatience {
+			h.declines.add(p, DeclinedRights, denied)
 		}
 		if err := h.unreached(p, unreachedPatience); err != nil {
 			h.declines.add(p, DeclinedBroker, err)
@@ -290,27 +306,28 @@ func (h *Host) lookAtStore(now time.Time) {
 		if errors.Is(err, eventlog.ErrRefused) {
 			h.declines.add(p, DeclinedRecord, err)
 		}
-		if h.declines.illFor(p, now, errors.Is(err, projection.ErrStorage)) >= declinePatience {
+		if h.declines.illFor(p, DeclinedStorage, now, errors.Is(err, projection.ErrStorage)) >= declinePatience {
 			h.declines.add(p, DeclinedStorage, err)
 		}
 	}
 }
 
-// illFor notes whether the store of a partition is out of order, and returns for how long it has been.
-func (d *declines) illFor(p int32, now time.Time, ill bool) time.Duration {
+// illFor notes whether something is wrong with a partition, and returns for how long it has been.
+func (d *declines) illFor(p int32, why string, now time.Time, ill bool) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	key := illness{p, why}
 	if !ill {
-		delete(d.ill, p)
+		delete(d.ill, key)
 		return 0
 	}
 	if d.ill == nil {
-		d.ill = map[int32]time.Time{}
+		d.ill = map[illness]time.Time{}
 	}
-	if d.ill[p].IsZero() {
-		d.ill[p] = now
+	if d.ill[key].IsZero() {
+		d.ill[key] = now
 	}
-	return now.Sub(d.ill[p])
+	return now.Sub(d.ill[key])
 }
 
 // unreached is why p can't be reached, where the broker that leads it has not answered this replica for so long.

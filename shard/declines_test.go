@@ -200,6 +200,28 @@ func TestADiskIsNotWaitedForLong(t *testing.T) {
 	})
 }
 
+// One answer of a broker whose rights are being replaced, and the next is a good one: nothing moves because of it, though others are asked meanwhile.
+func TestADenialOfAMoment(t *testing.T) {
+	inWorld(t, 2, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		for range 5 {
+			log.Deny(1, kerr.TopicAuthorizationFailed)
+			time.Sleep(deniedPatience / 2) // the bubble's clock
+			if err := r.Barrier(t.Context(), 1); !errors.Is(err, ErrBlind) || !r.Unread(1) {
+				t.Errorf("while it is denied: %v, unread %v", err, r.Unread(1))
+			}
+			log.Deny(1, nil)
+			time.Sleep(time.Second) // the bubble's clock
+			if err := r.Barrier(t.Context(), 1); err != nil || r.Unread(1) || !r.Owns(1) {
+				t.Errorf("when it is not: %v, unread %v, owned %v", err, r.Unread(1), r.Owns(1))
+			}
+		}
+		if told := r.m.told(); len(told) != 0 || len(r.Declines()) != 0 {
+			t.Errorf("the group was told %v; %v are declined", told, r.Declines())
+		}
+	})
+}
+
 // A replica that may not read a partition would wait for its end for ever: it declines it, for as long as that lasts, whether it owns it or never got there.
 func TestWhatMayNotBeReadIsDeclined(t *testing.T) {
 	for name, serves := range map[string]bool{"serving": true, "starting": false} {
@@ -216,7 +238,7 @@ func TestWhatMayNotBeReadIsDeclined(t *testing.T) {
 					r = start(0)
 					r.m.assign(time.Hour, 0, 1)
 				}
-				time.Sleep(2 * time.Second) // the bubble's clock
+				time.Sleep(deniedPatience + time.Second) // the bubble's clock
 				if told := r.m.told(); len(told) != 1 || len(told[0]) != 1 || told[0][1] != DeclinedRights {
 					t.Fatalf("the group was told %v", told)
 				}
@@ -258,6 +280,16 @@ func TestWhoDoesNotReadGivesWayAtOnce(t *testing.T) {
 				time.Sleep(100 * time.Millisecond) // the bubble's clock
 				if r.Owns(0) == c.goes {
 					t.Errorf("served after it was revoked: %t", r.Owns(0))
+				}
+			})
+			inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+				r := serving(t, log, start)
+				r.m.revoke(0)
+				time.Sleep(100 * time.Millisecond) // the bubble's clock
+				c.do(r, log)
+				time.Sleep(blindAfter + time.Second) // the bubble's clock; the lease is over after 5 s
+				if r.Owns(0) == c.goes {
+					t.Errorf("served after it was revoked first: %t", r.Owns(0))
 				}
 			})
 		})

@@ -10,8 +10,9 @@ var (
 	ErrLoading = errors.New("the group's partition is being loaded")
 	// ErrUnavailable: nobody is known to own the partition, or the replica is starting or stopping (COORDINATOR_NOT_AVAILABLE).
 	ErrUnavailable = errors.New("no coordinator is available for the group")
-	// ErrBlind: the cluster does not let this replica read the partition; what it knows of it grows older and older. Others may know more.
-	ErrBlind = errors.New("this replica may not read the group's partition")
+	// ErrBlind: the cluster does not let this replica read the partition, or the broker that leads it does not answer this replica; what it knows of it grows older
+	// and older. Others may know more.
+	ErrBlind = errors.New("this replica does not see what is written to the group's partition")
 	// ErrTooLarge: the records of the request do not fit one batch of the log (UNKNOWN_SERVER_ERROR, as Kafka answers).
 	ErrTooLarge = errors.New("the request's records exceed the log's batch size")
 	// ErrDescribed: a topology description of the group may be stored; it has to be deleted before the group may go.

@@ -349,17 +349,17 @@ func (h *Host) Fresh(p int32) bool {
 }
 
 // Unread says that there are certainly records in the partition that this replica has not read, or may be from long ago: it was not read to its end
-// since this replica started, or began to read it anew; it can't be read, or may not be; the leader named a later end with the last batch.
+// since this replica started, or began to read it anew; it can't be read, or may not be, or the broker that leads it does not answer here; the leader named a later end with the last batch.
 func (h *Host) Unread(p int32) bool {
-	return !h.cfg.Store.AtEnd(p) || h.shards[p].tail.behind.Load() || errors.Is(h.cfg.Store.Err(p), eventlog.ErrRefused) || h.cfg.Log.Denied(p) != nil
+	return !h.cfg.Store.AtEnd(p) || h.shards[p].tail.behind.Load() || errors.Is(h.cfg.Store.Err(p), eventlog.ErrRefused) || h.blind(p) != nil
 }
 
-// Barrier returns when the projection of partition p has applied everything that was in the log when Barrier was called; ErrBlind where it may not read that.
+// Barrier returns when the projection of partition p has applied everything that was in the log when Barrier was called; ErrBlind where this replica may not read that, or does not reach who has it.
 func (h *Host) Barrier(ctx context.Context, p int32) error {
 	if err := h.cfg.Store.Reads(p); err != nil {
 		return err
 	}
-	if err := h.cfg.Log.Denied(p); err != nil {
+	if err := h.blind(p); err != nil {
 		return fmt.Errorf("%w: %w", ErrBlind, err)
 	}
 	end, err := h.cfg.Log.End(ctx, p)

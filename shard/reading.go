@@ -16,9 +16,12 @@ const (
 	// have given up shards for it, and short enough that these, who serve on until the end of their lease, have them back by then.
 	readingPatience = 2 * time.Second
 	// readingQuiet is how long no partition comes to its end before those that have come there are asked for, while others are still read: each asking
-	// makes a rebalance. Over a log that takes minutes partitions come to their ends one by one, seconds apart: there it is a quarter of the time that it has taken.
+	// makes a rebalance. Over a log that takes minutes partitions come to their ends one by one, seconds apart: there it is a quarter of the time that it has taken,
+	// a minute at most. They may come to their ends without such a pause, and nobody else be able to serve them: so none waits for more than two.
 	readingQuiet     = time.Second
 	readingQuietPart = 4
+	readingQuietMax  = time.Minute
+	readingWaits     = 2
 )
 
 var errReading = errors.New("the log is still read here")
@@ -28,6 +31,7 @@ type reading struct {
 	since map[int32]time.Time
 	begun time.Time // when the first of them began
 	ended time.Time // when one came to its end last
+	waits time.Time // when the first of those came to its end that were declined, and are not asked for yet
 }
 
 // lookAtReading declines partitions that are read for long. A replica joins the group before it has read the log, as it may be the only one; where that
@@ -63,6 +67,9 @@ func (d *declines) readFor(p int32, now time.Time, unread bool) time.Duration {
 	case !unread && was:
 		delete(r.since, p)
 		r.ended = now
+		if x := d.by[p]; r.waits.IsZero() && x != nil && x.now && x.Why == DeclinedReading {
+			r.waits = now
+		}
 	}
 	if !unread {
 		return 0
@@ -73,6 +80,9 @@ func (d *declines) readFor(p int32, now time.Time, unread bool) time.Duration {
 // reads says that what is declined as still read has to wait: it is read, or others are about to be done as well.
 func (d *declines) reads(p int32, now time.Time) bool {
 	r := &d.reading
-	_, unread := r.since[p]
-	return unread || len(r.since) > 0 && now.Sub(r.ended) < max(readingQuiet, now.Sub(r.begun)/readingQuietPart)
+	if _, unread := r.since[p]; unread || len(r.since) == 0 {
+		return unread
+	}
+	quiet := min(max(readingQuiet, now.Sub(r.begun)/readingQuietPart), readingQuietMax)
+	return now.Sub(r.ended) < quiet && now.Sub(r.waits) < readingWaits*quiet
 }

@@ -174,3 +174,47 @@ func TestAPartitionThatCantBeReadKeepsNobodyFromTheOthersAtAStart(t *testing.T) 
 		}
 	})
 }
+
+// Partitions of a long log may come to their ends one closely after the other for as long as it takes: those that are done are asked for meanwhile, and not one by one.
+func TestWhatIsReadIsAskedForWhileOthersAreRead(t *testing.T) {
+	for _, c := range []struct {
+		every time.Duration // from one end to the next
+		n     int32
+		wait  time.Duration // for those that are done, at most
+		asks  int           // at most
+	}{
+		{100 * time.Millisecond, 50, 4 * time.Second, 4},
+		{time.Second, 60, 31 * time.Second, 6},
+		{20 * time.Second, 60, 2*time.Minute + time.Second, 12},
+		{2 * time.Minute, 50, time.Minute + time.Second, 51},
+	} {
+		d, now, begun := &declines{}, time.Now(), time.Now()
+		never := func(*Decline) bool { return false }
+		done, asks, longest := map[int32]time.Time{}, 0, time.Duration(0)
+		for at := time.Duration(0); at <= time.Duration(c.n+1)*c.every+2*time.Minute; at += declineLook {
+			now = begun.Add(at)
+			for p := range c.n {
+				unread := at < time.Duration(p+1)*c.every+readingPatience
+				if d.readFor(p, now, unread) >= readingPatience {
+					d.add(p, DeclinedReading, errReading)
+				}
+				if x := d.by[p]; !unread && x != nil && x.now && done[p].IsZero() {
+					done[p] = now
+				}
+			}
+			before := len(d.list())
+			if d.lift(now, never); len(d.list()) < before {
+				asks++
+			}
+			for p, since := range done {
+				if d.by[p].now {
+					longest = max(longest, now.Sub(since))
+				}
+			}
+		}
+		if len(done) == 0 || len(d.list()) != 0 || longest > c.wait || asks > c.asks {
+			t.Errorf("one each %v: of %d that were declined %d are at the end; one waited %v, and there were %d rebalances", c.every, len(done), len(d.list()), longest, asks)
+		}
+		t.Logf("one each %v: %d, %v, %d", c.every, len(done), longest, asks)
+	}
+}

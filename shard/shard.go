@@ -276,6 +276,8 @@ func (s *Shard) watchLease() {
 		s.giveUpProofs()
 	}
 	switch {
+	case !s.wanted && s.blind(): // since it was revoked, see want
+		s.end(ErrNotOwner)
 	case !valid && !s.wanted:
 		s.host.tally.say(slog.LevelInfo, "lease ended after revocation, shards stop", s.partition)
 		s.endReleasing(s.host.releases)

@@ -32,11 +32,19 @@ const blindAfter = 2 * time.Second
 
 // blind says that the partition is not read any more, for this replica's own reasons.
 func (s *Shard) blind() bool {
-	if s.host.cfg.Log.Denied(s.partition) != nil || s.host.unreached(s.partition, unreachedPatience) != nil {
+	if s.host.blind(s.partition) != nil {
 		return true
 	}
 	now := s.host.cfg.Membership.Lease().Now()
 	return errors.Is(s.host.cfg.Store.Err(s.partition), projection.ErrStorage) && now.Sub(Instant(s.tail.fresh.Load())) > blindAfter
+}
+
+// blind is why nothing that others append to p is seen here, for this replica's own reasons: it may not be read, or the broker that leads it does not answer.
+func (h *Host) blind(p int32) error {
+	if err := h.cfg.Log.Denied(p); err != nil {
+		return err
+	}
+	return h.unreached(p, unreachedPatience)
 }
 
 // tail tells how old what was read of a partition is.

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -66,6 +67,12 @@ func TestABrokerThatOneReplicaDoesNotReach(t *testing.T) {
 		}
 		if d := hosts[owner].Declines(); len(d) != 1 || d[0].Partition != 3 || d[0].Why != DeclinedBroker || !hosts[1-owner].Owns(3) {
 			t.Errorf("it declines %v, and %v has the shard", d, hosts[1-owner].Owns(3))
+		}
+		if err := hosts[owner].Barrier(t.Context(), 3); !errors.Is(err, ErrBlind) || !hosts[owner].Unread(3) {
+			t.Errorf("a read barrier where nothing can be read: %v, unread %v", err, hosts[owner].Unread(3)) // who asks is led to others
+		}
+		if err := hosts[1-owner].Barrier(t.Context(), 3); err != nil || hosts[1-owner].Unread(3) {
+			t.Errorf("a read barrier of the other replica: %v, unread %v", err, hosts[1-owner].Unread(3))
 		}
 		cut[owner].since.Store(nil)
 		if gap := f.unserved(2 * time.Minute); gap > plannedMove || !f.spread() {
