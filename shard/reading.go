@@ -16,12 +16,13 @@ const (
 	// have given up shards for it, and short enough that these, who serve on until the end of their lease, have them back by then.
 	readingPatience = 2 * time.Second
 	// readingQuiet is how long no partition comes to its end before those that have come there are asked for, while others are still read: each asking
-	// makes a rebalance. Over a log that takes minutes partitions come to their ends one by one, seconds apart: there it is a quarter of the time that it has taken,
-	// a minute at most. They may come to their ends without such a pause, and nobody else be able to serve them: so none waits for more than two.
+	// makes a rebalance. Over a log that takes minutes partitions come to their ends one by one, seconds apart: there it is a quarter of the time that it has taken.
 	readingQuiet     = time.Second
 	readingQuietPart = 4
-	readingQuietMax  = time.Minute
-	readingWaits     = 2
+	// readingQuietMax bounds that quarter: what was read over an hour ago says nothing of a partition that is read now.
+	readingQuietMax = time.Minute
+	// readingWaits is how many such pauses one waits at most: others may come to their ends without any, and nobody else be able to serve it.
+	readingWaits = 2
 )
 
 var errReading = errors.New("the log is still read here")
