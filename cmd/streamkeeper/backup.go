@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/internal/admin"
 	"streamkeeper/internal/backup"
 	"streamkeeper/internal/config"
 	"streamkeeper/plugin/topic"
@@ -48,14 +49,15 @@ func (c *backupCmd) Run(ctx context.Context, s *stdio) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 
 	h := backup.Header{Version: version(), Taken: time.Now().UTC(), Cluster: c.BootstrapServers}
-	there, err := existing(ctx, c.BootstrapServers, c.LogTopic, c.descriptions())
+	seeds := admin.Answering(ctx, c.BootstrapServers)
+	there, err := existing(ctx, seeds, c.LogTopic, c.descriptions())
 	if err != nil {
 		return err
 	}
 	if !there[c.LogTopic] {
 		return fmt.Errorf("--log-topic: topic %s does not exist at %v", c.LogTopic, c.BootstrapServers)
 	}
-	cfg := eventlog.KafkaConfig{SeedBrokers: c.BootstrapServers, Topic: c.LogTopic, Logger: slog.New(slog.DiscardHandler)}
+	cfg := eventlog.KafkaConfig{SeedBrokers: seeds, Topic: c.LogTopic, Logger: slog.New(slog.DiscardHandler)}
 	log, err := eventlog.OpenKafka(ctx, cfg)
 	if err != nil {
 		return err
@@ -67,7 +69,9 @@ func (c *backupCmd) Run(ctx context.Context, s *stdio) (err error) {
 		return err
 	}
 	h.Topics = append(h.Topics, t)
-	if there[c.descriptions()] {
+	if !there[c.descriptions()] {
+		fmt.Fprintf(s.err, "There is no topic %s: the backup is without topology descriptions.\n", c.descriptions())
+	} else {
 		cfg.Topic, cfg.Partitions = c.descriptions(), log.Identity().Partitions
 		annex, err := eventlog.OpenAnnex(ctx, cfg, eventlog.Annexing{What: "topology description topic", Advice: "name another one with --description-topic"})
 		if err != nil {

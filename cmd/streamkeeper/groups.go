@@ -46,7 +46,11 @@ func (c *connection) with(ctx context.Context, f func(context.Context, *admin.Cl
 		return err
 	}
 	defer a.Close()
-	err = f(bounded, a)
+	return c.unanswered(ctx, bounded, f(bounded, a))
+}
+
+// unanswered says of an error under bounded, which is ctx with the bound of --timeout, that the latter was the reason, if it was.
+func (c *connection) unanswered(ctx, bounded context.Context, err error) error {
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		return fmt.Errorf("%v within %v from %v: %w", errTimeout, c.Timeout, c.BootstrapServers, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"streamkeeper/eventlog"
 	"streamkeeper/internal/admin"
@@ -31,29 +32,54 @@ func (l *logCmd) Run(ctx context.Context, s *stdio) error {
 	if err := l.check(); err != nil {
 		return err
 	}
-	a, err := admin.New(l.BootstrapServers)
+	bounded, cancel := context.WithTimeoutCause(ctx, l.Timeout, errTimeout)
+	defer cancel()
+	a, err := admin.New(admin.Answering(bounded, l.BootstrapServers))
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	bounded, cancel := context.WithTimeoutCause(ctx, l.Timeout, errTimeout)
-	defer cancel()
 	r, err := inspect.NewReader(bounded, a.Kafka(), l.LogTopic)
 	if err != nil {
-		return err
+		return l.unanswered(ctx, bounded, err)
 	}
 	bounds, err := r.Bounds(bounded)
 	if err != nil {
-		return err
+		return l.unanswered(ctx, bounded, err)
 	}
 	partitions, err := l.partitions(r)
 	if err != nil {
 		return err
 	}
+	reading := &logReading{r: r, bounds: bounds, connection: &l.connection}
 	if l.Segments != "" {
-		return l.writeSegments(ctx, s.out, r, bounds, partitions)
+		return l.writeSegments(ctx, s.out, reading, partitions)
 	}
-	return l.print(ctx, s.out, r, bounds, partitions)
+	return l.print(ctx, s.out, reading, partitions)
+}
+
+// logReading reads partitions one after the other, for as long as something comes: a long log takes its time, and --timeout is for a leader that hangs.
+type logReading struct {
+	*connection
+	r      *inspect.Reader
+	bounds map[int32]inspect.Bounds
+}
+
+// partition calls f with the batches of a partition. What f takes, which may be a pager's reader, does not count as silence.
+func (r *logReading) partition(ctx context.Context, p int32, f func(inspect.Batch) error) error {
+	patient, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	silence := time.AfterFunc(r.Timeout, func() { end(errTimeout) })
+	defer silence.Stop()
+	err := r.r.Read(patient, p, r.bounds[p].Start, r.bounds[p].End, func(b inspect.Batch) error {
+		silence.Stop()
+		defer silence.Reset(r.Timeout)
+		return f(b)
+	})
+	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(patient), errTimeout) {
+		return fmt.Errorf("nothing more of partition %d came within %v from %v", p, r.Timeout, r.BootstrapServers)
+	}
+	return err
 }
 
 // partitions are those that are read: of a group only the one that it lives in.
@@ -77,7 +103,7 @@ func (l *logCmd) partitions(r *inspect.Reader) ([]int32, error) {
 	return all, nil
 }
 
-func (l *logCmd) print(ctx context.Context, out io.Writer, r *inspect.Reader, bounds map[int32]inspect.Bounds, partitions []int32) error {
+func (l *logCmd) print(ctx context.Context, out io.Writer, r *logReading, partitions []int32) error {
 	w := bufio.NewWriter(out)
 	defer w.Flush()
 	show, header := l.lines(w), inspect.TextHeader
@@ -106,11 +132,11 @@ func (l *logCmd) print(ctx context.Context, out io.Writer, r *inspect.Reader, bo
 	}
 	for _, p := range partitions {
 		decoders[p] = &inspect.Decoder{Partition: p}
-		positions[p] = bounds[p].Start
-		if err := r.Read(ctx, p, bounds[p].Start, bounds[p].End, func(b inspect.Batch) error { return take(p, b) }); err != nil {
+		positions[p] = r.bounds[p].Start
+		if err := r.partition(ctx, p, func(b inspect.Batch) error { return take(p, b) }); err != nil {
 			return err
 		}
-		positions[p] = max(positions[p], bounds[p].End)
+		positions[p] = max(positions[p], r.bounds[p].End)
 	}
 	if !l.Follow {
 		return w.Flush()
@@ -122,7 +148,7 @@ func (l *logCmd) print(ctx context.Context, out io.Writer, r *inspect.Reader, bo
 	for p, o := range positions {
 		from[p] = o
 	}
-	return r.Follow(ctx, from, func(p int32, b inspect.Batch) error {
+	return r.r.Follow(ctx, from, func(p int32, b inspect.Batch) error {
 		if err := take(p, b); err != nil {
 			return err
 		}
@@ -146,14 +172,14 @@ func (l *logCmd) lines(w io.Writer) func([]inspect.Line) error {
 	}
 }
 
-func (l *logCmd) writeSegments(ctx context.Context, out io.Writer, r *inspect.Reader, bounds map[int32]inspect.Bounds, partitions []int32) error {
+func (l *logCmd) writeSegments(ctx context.Context, out io.Writer, r *logReading, partitions []int32) error {
 	files, err := inspect.NewSegments(l.Segments, l.LogTopic)
 	if err != nil {
 		return err
 	}
 	defer files.Close()
 	for _, p := range partitions {
-		if err := r.Read(ctx, p, bounds[p].Start, bounds[p].End, func(b inspect.Batch) error { return files.Write(p, b) }); err != nil {
+		if err := r.partition(ctx, p, func(b inspect.Batch) error { return files.Write(p, b) }); err != nil {
 			return err
 		}
 	}

@@ -46,6 +46,12 @@ type cli struct {
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
+// toldToEnd says that a command runs until it is told to end, so that a signal is no failure. All others have something to finish: who relies on the exit code, a
+// job that makes backups for example, must not take one that was interrupted for one that is done.
+func (c *cli) toldToEnd(command string) bool {
+	return runs(command) || command == "log" && c.Log.Follow
+}
+
 // Exit codes: 1 for what went wrong, 64 (EX_USAGE of sysexits.h) for a command line, or a configuration, that can't be as it is: the same call would fail
 // again. 2 would be the custom, but the Go runtime ends a process that crashes with it, and a service manager must not take one for the other.
 const (
@@ -64,7 +70,8 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	exited := -1
 	std := &stdio{out: stdout, err: stderr}
-	parser, err := kong.New(&cli{}, kong.Name("streamkeeper"),
+	c := &cli{}
+	parser, err := kong.New(c, kong.Name("streamkeeper"),
 		kong.Description("The Kafka Streams group coordinator (KIP-1071) as a service in front of any Kafka-compatible cluster."),
 		kong.Configuration(config.Load), kong.DefaultEnvars(config.EnvPrefix), kong.Vars{"version": versionLine()},
 		kong.Writers(stdout, stderr), kong.Exit(func(code int) { exited = code }),
@@ -84,10 +91,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "Try: streamkeeper "+helpOf(err))
 		return exitUsage
 	}
-	if !logs(command) {
+	name := command.Selected().Name
+	if !runs(name) { // those say it in their log
 		std.sayUnknown()
 	}
-	if err := command.Run(); err != nil && !(errors.Is(err, context.Canceled) && ctx.Err() != nil) {
+	if err := command.Run(); err != nil {
+		interrupted := errors.Is(err, context.Canceled) && ctx.Err() != nil
+		switch {
+		case interrupted && c.toldToEnd(name):
+			return 0
+		case interrupted:
+			err = fmt.Errorf("interrupted: %w", err)
+		}
 		fmt.Fprintln(stderr, "streamkeeper:", err)
 		if errors.As(err, &usageError{}) {
 			return exitUsage
@@ -108,11 +123,8 @@ func helpOf(err error) string {
 	return "--help"
 }
 
-// logs says that a command writes a log, in which it says itself what is to be said of the environment.
-func logs(command *kong.Context) bool {
-	name := command.Selected().Name
-	return name == "serve" || name == "dev"
-}
+// runs says that a command runs a replica.
+func runs(command string) bool { return command == "serve" || command == "dev" }
 
 // usageError is a mistake in the command line or the configuration that is found before anything is done.
 type usageError struct{ error }

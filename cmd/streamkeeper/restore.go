@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"streamkeeper/eventlog"
+	"streamkeeper/internal/admin"
 	"streamkeeper/internal/backup"
 	"streamkeeper/internal/config"
 	"streamkeeper/plugin/topic"
@@ -64,7 +65,7 @@ func (c *restoreCmd) Run(ctx context.Context, s *stdio) error {
 		return err
 	}
 	cfg := eventlog.KafkaConfig{
-		SeedBrokers: c.BootstrapServers, Topic: c.LogTopic, Partitions: held.partitions, ReplicationFactor: c.LogReplicationFactor,
+		SeedBrokers: admin.Answering(ctx, c.BootstrapServers), Topic: c.LogTopic, Partitions: held.partitions, ReplicationFactor: c.LogReplicationFactor,
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	log, err := eventlog.OpenKafka(ctx, cfg)
@@ -87,7 +88,7 @@ func (c *restoreCmd) Run(ctx context.Context, s *stdio) error {
 			return err
 		}
 	}
-	records, err := c.fill(ctx, log, held)
+	records, err := c.fill(ctx, cfg, log, held)
 	if err != nil {
 		return err
 	}
@@ -113,7 +114,7 @@ func (c *restoreCmd) descriptions(ctx context.Context, cfg eventlog.KafkaConfig,
 		fmt.Fprintf(s.out, "topology descriptions are left as they are, for their topic is not empty: %v\n", err)
 		return nil
 	}
-	records, err := c.fill(ctx, annex, held)
+	records, err := c.fill(ctx, cfg, annex, held)
 	if err != nil {
 		return err
 	}
@@ -133,8 +134,8 @@ func (c *restoreCmd) mark(ctx context.Context, log *eventlog.Kafka, restoring bo
 }
 
 // fill writes everything and sees that nobody else has.
-func (c *restoreCmd) fill(ctx context.Context, log *eventlog.Kafka, held *restorable) (records int64, err error) {
-	written, err := c.write(ctx, log, held)
+func (c *restoreCmd) fill(ctx context.Context, cfg eventlog.KafkaConfig, log *eventlog.Kafka, held *restorable) (records int64, err error) {
+	written, err := c.write(ctx, cfg.SeedBrokers, log, held)
 	if err != nil {
 		return 0, err
 	}
@@ -167,10 +168,10 @@ func ends(ctx context.Context, log *eventlog.Kafka, written map[int32]int64, oth
 }
 
 // write produces all records, in batches that the topic takes, and returns how many went into each partition.
-func (c *restoreCmd) write(ctx context.Context, log *eventlog.Kafka, held *restorable) (map[int32]int64, error) {
+func (c *restoreCmd) write(ctx context.Context, seeds []string, log *eventlog.Kafka, held *restorable) (map[int32]int64, error) {
 	name := log.Identity().Topic
 	batch := int32(min(log.Settings().BatchBytesMax, restoreBatchBytesMax))
-	cl, err := kgo.NewClient(kgo.ProducerBatchMaxBytes(batch), kgo.BrokerMaxWriteBytes(max(restoreRequestBytes, 2*batch)), kgo.SeedBrokers(c.BootstrapServers...), kgo.DisableIdempotentWrite(), kgo.RequiredAcks(kgo.AllISRAcks()),
+	cl, err := kgo.NewClient(kgo.ProducerBatchMaxBytes(batch), kgo.BrokerMaxWriteBytes(max(restoreRequestBytes, 2*batch)), kgo.SeedBrokers(seeds...), kgo.DisableIdempotentWrite(), kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.MaxProduceRequestsInflightPerBroker(1), // without idempotence the order is kept by this
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err != nil {
