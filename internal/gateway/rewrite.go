@@ -215,7 +215,7 @@ func planFindCoordinator(c *conn, rq *request) (plan, error) {
 	}
 	if err := c.g.service.CatchUp(c.ctx, keys); err != nil {
 		// A client goes on asking whom it is connected with; without a connection it asks another node.
-		return plan{}, fmt.Errorf("%w: %w", errMoved, err)
+		return plan{end: fmt.Errorf("%w: %w", errMoved, err)}, nil
 	}
 	answers := map[string]kmsg.FindCoordinatorResponseCoordinator{}
 	answer := func(group string, n coordinator.Node, ok bool) {
