@@ -284,3 +284,17 @@ func TestPeersAreBounded(t *testing.T) {
 		t.Errorf("after Close: %v", err)
 	}
 }
+
+// A replica that may not read the log says what passes: another may read it.
+func TestConfigsAtAReplicaThatMayNotRead(t *testing.T) {
+	w := newWorld(t)
+	w.shards.barrier = func() error { return fmt.Errorf("%w: no right", shard.ErrBlind) }
+	r := kmsg.NewPtrDescribeConfigsRequest()
+	r.Resources = []kmsg.DescribeConfigsRequestResource{groupResource("g1")}
+	if resp := w.DescribeConfigs(t.Context(), Caller{}, r); resp.Resources[0].ErrorCode != codeUnavailable {
+		t.Errorf("described: %+v", resp)
+	}
+	if resp := w.ListConfigResources(t.Context(), Caller{}, kmsg.NewPtrListConfigResourcesRequest()); resp.ErrorCode != codeUnavailable {
+		t.Errorf("listed: %+v", resp)
+	}
+}

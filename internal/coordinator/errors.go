@@ -64,6 +64,9 @@ func failureOf(err error) failure {
 		return failure{Code: codeUnavailable}
 	case errors.Is(err, shard.ErrUnavailable):
 		return failure{Code: codeUnavailable}
+	// What this replica would say may be from long ago, and another may read the partition: the client asks again, there or here.
+	case errors.Is(err, shard.ErrBlind):
+		return failure{Code: codeUnavailable}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return failure{Code: codeUnavailable}
 

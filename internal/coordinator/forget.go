@@ -23,6 +23,10 @@ import (
 // membersMax bounds the question who is in the ownership group. The cluster's answer takes milliseconds; the rest of alterTimeout is for the log.
 const membersMax = 3 * time.Second
 
+// writtenText is what is said where a replica is forgotten in the log, and whoever wrote that can't read it: its disk is full, say, or the cluster does not let
+// it read any more. Then the shard moves, and its next owner is asked.
+const writtenText = "It is written down that the replica is gone, and those that read the log leave it out; the one that wrote it can't read it yet."
+
 // UnregisterBroker forgets a replica: those that are gone are left out of Nodes, by every replica, until they come back.
 func (c *Coordinator) UnregisterBroker(ctx context.Context, who Caller, node int32) *kmsg.UnregisterBrokerResponse {
 	ctx, cancel := context.WithTimeout(ctx, alterTimeout)
@@ -36,6 +40,7 @@ func (c *Coordinator) UnregisterBroker(ctx context.Context, who Caller, node int
 // forget has a replica forgotten by whoever owns the shard in which that is written. While the shard moves it waits. Who is asked by another replica
 // does not: that one looks at its log again, and tries again.
 func (c *Coordinator) forget(ctx context.Context, who Caller, node int32) failure {
+	written := false
 	for {
 		f, err := c.forgetHere(ctx, node)
 		if fromReplica(who) {
@@ -47,10 +52,15 @@ func (c *Coordinator) forget(ctx context.Context, who Caller, node int32) failur
 		if !mayPass(f.Code) {
 			return f
 		}
+		if f.Message == writtenText {
+			written = true
+		} else if written {
+			f.Message = writtenText // what keeps the next attempt from being settled is less than that
+		}
 		select {
 		case <-time.After(alterPause):
 		case <-ctx.Done():
-			text := "It could not be settled in time whether the replica is gone; try again."
+			text := "This could not be settled in time; try again."
 			if f.Message != "" {
 				text += " " + f.Message
 			}
@@ -79,7 +89,7 @@ func (c *Coordinator) forgetHere(ctx context.Context, node int32) (failure, erro
 	}
 	// Whoever asks this replica for Metadata next is not to see it; others read it within milliseconds.
 	if err := c.barriers.wait(ctx, p); err != nil {
-		return c.failed("UnregisterBroker", "", err, "node", node), err
+		return c.report(failure{Code: codeUnavailable, Message: writtenText}, "UnregisterBroker", "", err, "node", node), err
 	}
 	if slices.ContainsFunc(c.Nodes(), func(n Node) bool { return n.ID == node }) { // newer than what was judged: it came back meanwhile, or was read only now
 		return failure{Code: codeUnavailable, Message: "It was heard of at the same time."}, nil

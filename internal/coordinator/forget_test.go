@@ -3,6 +3,8 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net"
 	"reflect"
 	"slices"
@@ -16,6 +18,7 @@ import (
 
 	"streamkeeper/eventlog"
 	"streamkeeper/internal/wire"
+	"streamkeeper/projection"
 	"streamkeeper/shard"
 )
 
@@ -171,4 +174,57 @@ func TestForgettingElsewhere(t *testing.T) {
 			t.Errorf("%+v after %v", resp, took)
 		}
 	})
+}
+
+// What is written and can't be read by who wrote it, because the cluster lets it read no more, say, is not called unsettled for an unknown reason: the operator is
+// told that it is written, and where the shard has moved on the next owner says that it is done.
+func TestForgettingByAReplicaThatCanNotReadWhatItWrote(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		err   error
+		moves bool
+	}{
+		{"blind", fmt.Errorf("%w: no right", shard.ErrBlind), false},
+		{"blind, and the shard moves", fmt.Errorf("%w: no right", shard.ErrBlind), true},
+		{"no answer", context.DeadlineExceeded, false},
+		{"full", projection.ErrStorage, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shards, p, now := newFakeShards(), &fakePeers{}, time.Now()
+				log := &strings.Builder{}
+				w := New(Config{
+					Node: Node{ID: 1000001}, LogTopic: "__streams_groups", Shards: shards, Peers: p, Logger: slog.New(slog.NewTextHandler(log, nil)),
+					Replicas: func() []eventlog.Owner { return []eventlog.Owner{owner(1000003, "c:1", now)} },
+				})
+				group := shards.Partition(shard.OwnershipGroup(w.LogTopic()))
+				shards.owned[group] = true
+				shards.barrier = func() error {
+					if len(shards.forgotten) > 0 {
+						shards.forgotten[1000003]-- // it is not applied here
+						if c.moves {
+							shards.owned[group], shards.owners[group] = false, owner(1000002, "next:9393", now)
+						}
+						return c.err
+					}
+					return nil
+				}
+				p.answer = func(int, Node, kmsg.Request) (kmsg.Response, error) {
+					resp := kmsg.NewPtrUnregisterBrokerResponse()
+					wire.MarkForgetResponse(resp)
+					return resp, nil
+				}
+				resp := w.UnregisterBroker(t.Context(), Caller{}, 1000003)
+				switch {
+				case c.moves && resp.ErrorCode != 0:
+					t.Errorf("%+v", resp)
+				case !c.moves && (resp.ErrorCode != codeTimedOut || !strings.Contains(*resp.ErrorMessage, "written down")):
+					t.Errorf("code %d %v", resp.ErrorCode, resp.ErrorMessage)
+				}
+				if log.Len() > 0 {
+					t.Errorf("logged: %s", log)
+				}
+			})
+		})
+	}
 }

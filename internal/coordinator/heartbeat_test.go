@@ -178,6 +178,7 @@ func TestErrorsHaveKafkasCodes(t *testing.T) {
 		{fmt.Errorf("wrapped: %w", shard.ErrNotOwner), 16, false},
 		{shard.ErrLoading, 14, false},
 		{shard.ErrUnavailable, 15, false},
+		{fmt.Errorf("%w: no right", shard.ErrBlind), 15, false},
 		{eventlog.ErrFenced, 16, false},
 		{eventlog.ErrOutcomeUnknown, 15, false},
 		{eventlog.ErrClosed, 15, false},
