@@ -87,6 +87,7 @@ func (c *Coordinator) forgetHere(ctx context.Context, node int32) (failure, erro
 	if err := c.shards.Forget(writing, gone); err != nil {
 		return c.failed("UnregisterBroker", "", err, "node", node), err
 	}
+	c.others.drop(node)
 	// Whoever asks this replica for Metadata next is not to see it; others read it within milliseconds.
 	if err := c.barriers.wait(ctx, p); err != nil {
 		return c.report(failure{Code: codeUnavailable, Message: writtenText}, "UnregisterBroker", "", err, "node", node), err

@@ -39,7 +39,7 @@ func (c *Coordinator) LogTopic() string { return c.cfg.LogTopic }
 func (c *Coordinator) DescriptionTopic() string { return c.cfg.DescriptionTopic }
 
 // Nodes are the replicas whose ownership records of the last day the log holds, unless they were forgotten since, those that own a shard whenever they said so, and this one,
-// ascending by id. An id that was used from two addresses has the newer one.
+// ascending by id; where the log is not read, also those that the ownership group named lately. An id that was used from two addresses has the newer one.
 func (c *Coordinator) Nodes() []Node {
 	type seen struct {
 		node Node
@@ -66,11 +66,29 @@ func (c *Coordinator) Nodes() []Node {
 		}
 	}
 	nodes := []Node{c.cfg.Node}
+	for _, n := range c.untold() {
+		newest[n.ID] = seen{node: n} // alive a moment ago, at this address: what was read may be from long ago
+	}
 	for _, s := range newest {
 		nodes = append(nodes, s.node)
 	}
 	slices.SortFunc(nodes, func(a, b Node) int { return int(a.ID) - int(b.ID) })
 	return nodes
+}
+
+// untold are the replicas that the ownership group named lately, where this one has not read all of the log, so may not have read of them. Its lookups name them
+// (AskOthers), and clients look for what a lookup names among the nodes.
+func (c *Coordinator) untold() []Node {
+	nodes := c.others.lately()
+	if len(nodes) == 0 {
+		return nil
+	}
+	for p := range c.shards.Partitions() {
+		if c.shards.Unread(p) {
+			return nodes
+		}
+	}
+	return nil
 }
 
 // Owners are the ids of the nodes that own a shard. What this replica does not serve it reads to the end of the log first, as far as refreshMax

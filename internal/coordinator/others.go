@@ -23,16 +23,25 @@ const (
 	otherTimeout = time.Second
 	// othersTimeout bounds the questions of one lookup: well below the request time-outs of clients.
 	othersTimeout = 3 * time.Second
+	// listTimeout bounds the question who is in the ownership group, which its coordinator answers in milliseconds. Half a second of othersTimeout leaves time to ask
+	// two of the replicas that the log names for as long as they may take, and the third for half of it.
+	listTimeout = 500 * time.Millisecond
+	// toldFor is how long a replica that the group named is among the nodes of one that has not read the log, beside those that the log names: it is what a client
+	// takes to ask for the nodes when a lookup has named one, and to try again.
+	toldFor = time.Minute
 	// liveFor is how long the replicas of the ownership group are taken to be the same.
 	liveFor = time.Second
 )
 
 // others are the other replicas, as the ownership group last named them.
 type others struct {
-	mu    sync.Mutex // also held while the group is asked: lookups that come meanwhile need the same answer
-	nodes []Node
-	at    time.Time
-	turn  int // who is asked first, in turn
+	mu     sync.Mutex // for moments: never while somebody is asked
+	nodes  []Node
+	at     time.Time
+	turn   int           // who is asked first, in turn
+	look   chan struct{} // closed when the group has been asked; nil: nobody asks it. Lookups that come meanwhile need the same answer
+	told   []Node        // the last that the group itself named
+	toldAt time.Time
 }
 
 // AskOthers implements Service.
@@ -150,14 +159,24 @@ func (c *Coordinator) tell(ctx context.Context, group string, node Node, err err
 	}
 }
 
-// list are the other replicas in the order in which they are to be asked.
+// list are the other replicas in the order in which they are to be asked; none where ctx ends first.
 func (o *others) list(ctx context.Context, c *Coordinator) []Node {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.at.IsZero() || time.Since(o.at) >= liveFor {
-		o.nodes = c.otherReplicas(ctx)
-		o.at = time.Now()
+	if look := o.look; look != nil || o.at.IsZero() || time.Since(o.at) >= liveFor {
+		if look == nil {
+			look = make(chan struct{})
+			o.look = look
+			go o.refresh(c)
+		}
+		o.mu.Unlock()
+		select {
+		case <-look:
+		case <-ctx.Done():
+			return nil
+		}
+		o.mu.Lock()
 	}
+	defer o.mu.Unlock()
 	if len(o.nodes) == 0 {
 		return nil
 	}
@@ -165,8 +184,24 @@ func (o *others) list(ctx context.Context, c *Coordinator) []Node {
 	return append(slices.Clone(o.nodes[o.turn:]), o.nodes[:o.turn]...)
 }
 
-// otherReplicas are those that are in the ownership group, or those that the log names where the group does not tell.
-func (c *Coordinator) otherReplicas(ctx context.Context) (nodes []Node) {
+// refresh asks the ownership group for its replicas, for everybody who waits. It has a time of its own: whoever came first may leave, and who asks has time left for the
+// replicas where the group does not tell.
+func (o *others) refresh(c *Coordinator) {
+	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
+	nodes, told := c.otherReplicas(ctx)
+	cancel()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.nodes, o.at = nodes, time.Now()
+	close(o.look)
+	o.look = nil
+	if told {
+		o.told, o.toldAt = nodes, o.at
+	}
+}
+
+// otherReplicas are those that are in the ownership group, or, with told false, those that the log names where the group does not tell.
+func (c *Coordinator) otherReplicas(ctx context.Context) (nodes []Node, told bool) {
 	logged := c.Nodes()
 	members, err := c.shards.Members(ctx)
 	if err != nil {
@@ -180,5 +215,22 @@ func (c *Coordinator) otherReplicas(ctx context.Context) (nodes []Node) {
 			nodes = append(nodes, logged[i])
 		}
 	}
-	return slices.DeleteFunc(nodes, func(n Node) bool { return n.ID == c.cfg.Node.ID })
+	return slices.DeleteFunc(nodes, func(n Node) bool { return n.ID == c.cfg.Node.ID }), err == nil
+}
+
+// lately are those that the group named within toldFor.
+func (o *others) lately() []Node {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.told) == 0 || time.Since(o.toldAt) >= toldFor {
+		return nil
+	}
+	return slices.Clone(o.told)
+}
+
+// drop forgets what the group said of a replica.
+func (o *others) drop(id int32) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.told = slices.DeleteFunc(slices.Clone(o.told), func(n Node) bool { return n.ID == id })
 }

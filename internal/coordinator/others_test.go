@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -226,3 +227,112 @@ func (p countingPeers) Request(_ context.Context, to Node, _ kmsg.Request) (kmsg
 }
 
 func (countingPeers) Close() {}
+
+// silentGroup is an ownership group whose coordinator does not answer.
+type silentGroup struct {
+	*fakeShards
+	asked int
+}
+
+func (s *silentGroup) Members(ctx context.Context) ([]shard.GroupMember, error) {
+	s.asked++
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// namingPeers name the replica 1000002 as the coordinator of every group.
+type namingPeers struct{}
+
+func (namingPeers) Request(context.Context, Node, kmsg.Request) (kmsg.Response, error) {
+	resp := kmsg.NewPtrFindCoordinatorResponse()
+	resp.NodeID, resp.Host, resp.Port = 1000002, "b", 1
+	return resp, nil
+}
+
+func (namingPeers) Close() {}
+
+// While the coordinator of the ownership group hangs, those that the log names are asked in the same lookup. All lookups share the question to the group, which goes on
+// when the client of the first has left, and whose client has left does not wait for it.
+func TestReplicasOfTheLogAreAskedWhileTheGroupIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &silentGroup{fakeShards: newFakeShards()}
+		s.unread, s.barrier = true, func() error { return errors.New("not read") }
+		c := New(Config{Node: Node{1000001, "self", 1}, Shards: s, Peers: namingPeers{}, Replicas: func() []eventlog.Owner {
+			return []eventlog.Owner{owner(1000002, "b:1", time.Now())}
+		}})
+		began := time.Now()
+		answered := func(n int) {
+			t.Helper()
+			answers := make(chan Found)
+			for range n {
+				go func() { answers <- c.AskOthers(t.Context(), Caller{}, []string{"g1"})["g1"] }()
+			}
+			for range n {
+				if f := <-answers; !f.OK || f.Node != (Node{1000002, "b", 1}) {
+					t.Errorf("%+v", f)
+				}
+			}
+		}
+		answered(20)
+		if took := time.Since(began); took != listTimeout || s.asked != 1 {
+			t.Errorf("answered after %v; the group was asked %d times", took, s.asked)
+		}
+		time.Sleep(liveFor)
+		began = time.Now()
+		left, leave := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { c.AskOthers(left, Caller{}, []string{"g1"}); close(done) }()
+		time.Sleep(listTimeout / 2)
+		leave()
+		<-done
+		if took := time.Since(began); took != listTimeout/2 {
+			t.Errorf("a lookup whose client left in the middle took %v", took)
+		}
+		answered(1)
+		if took := time.Since(began); took != listTimeout || s.asked != 2 {
+			t.Errorf("the next after %v; the group was asked %d times", took, s.asked)
+		}
+	})
+}
+
+// What the group names while this replica has not read the log is among its nodes, where clients look for what a lookup named: for a while, unless it is forgotten, and
+// only until the log is read.
+func TestReplicasThatTheGroupNamesAreNodesWhileTheLogIsUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeShards()
+		s.unread, s.barrier = true, func() error { return errors.New("not read") }
+		s.inGroup = []shard.GroupMember{{NodeID: 1000001, Address: "self:1"}, {NodeID: 1000002, Address: "b:1"}, {NodeID: 1000003, Address: "c:1"}, {NodeID: -1}}
+		var logged []eventlog.Owner
+		self := Node{1000001, "self", 1}
+		c := New(Config{Node: self, Shards: s, Peers: namingPeers{}, Replicas: func() []eventlog.Owner { return logged }})
+		want := func(why string, nodes ...Node) {
+			t.Helper()
+			if got := c.Nodes(); !slices.Equal(got, append([]Node{self}, nodes...)) {
+				t.Errorf("%s: %v", why, got)
+			}
+		}
+		ask := func() {
+			t.Helper()
+			if f := c.AskOthers(t.Context(), Caller{}, []string{"g1"})["g1"]; !f.OK || f.Node.ID != 1000002 {
+				t.Fatalf("%+v", f)
+			}
+		}
+		b, d := Node{1000002, "b", 1}, Node{1000003, "c", 1}
+		want("before anybody asked")
+		ask()
+		want("after a lookup", b, d)
+		logged = []eventlog.Owner{owner(1000002, "before:1", time.Now())}
+		want("an older address in the log", b, d)
+		time.Sleep(2 * liveFor)
+		s.err["members"] = errors.New("away")
+		ask()
+		want("while the group does not answer any more", b, d)
+		c.others.drop(1000003)
+		want("one is forgotten", b)
+		s.unread = false
+		want("the log is read", Node{1000002, "before", 1})
+		s.unread = true
+		time.Sleep(toldFor)
+		want("long after", Node{1000002, "before", 1})
+	})
+}
