@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -86,11 +85,21 @@ func forgottenName(id int32) string { return forgottenPrefix + strconv.Itoa(int(
 // isReserved says that a name of a configuration is our own: nobody can set, remove or see it from outside.
 func isReserved(name string) bool { return strings.HasPrefix(name, forgottenPrefix) }
 
+// forgottenPatience is how long callers wait for what is forgotten to be read again: reading one key takes microseconds, and on a busy disk milliseconds. With a disk
+// that hangs they go on with what was read before, all of them together after that time: Metadata must not wait for a disk.
+const forgottenPatience = 100 * time.Millisecond
+
 // forgottenNodes is what this replica has read of them.
 type forgottenNodes struct {
 	stale atomic.Bool // the partition has moved since
-	mu    sync.Mutex
-	nodes map[int32]forgotten // nil: never read
+	nodes atomic.Pointer[map[int32]forgotten]
+	look  atomic.Pointer[look] // the one reading that is under way; nil: none
+}
+
+// look is a reading of what is forgotten.
+type look struct {
+	began time.Time
+	done  chan struct{}
 }
 
 // group is the ownership group's name, under whose id its configuration is.
@@ -130,25 +139,75 @@ func (h *Host) Forgotten(o eventlog.Owner) bool {
 	return ok && f.TopicID == h.topicID() && f.covers(o)
 }
 
-// forgottenNodes reads the configuration again where its partition has moved. While the partition is read again, from its start, what was read before counts.
+// forgottenNodes has the configuration read again where its partition has moved, and waits for that, within forgottenPatience: what was applied before the call is in
+// what it returns. While the partition is read again, from its start, what was read before counts.
 func (h *Host) forgottenNodes() map[int32]forgotten {
 	n := &h.forgotten
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	group := h.group()
-	whole := h.cfg.Store.AtEnd(h.Partition(group))
-	if !n.stale.Load() || n.nodes != nil && !whole {
-		return n.nodes
+	for range 2 { // one that is under way may have read before what was applied last
+		if l := h.lookAtForgotten(); l == nil || !l.wait() {
+			break
+		}
 	}
-	n.stale.Store(!whole) // before it is read: what is applied meanwhile makes it stale again
-	configs, err := h.GroupConfig(group)
-	if err != nil {
-		n.stale.Store(true)
-		h.log.Debug("can't tell which replicas were forgotten", "err", err)
-		return n.nodes
+	if nodes := n.nodes.Load(); nodes != nil {
+		return *nodes
 	}
-	n.nodes = forgottenIn(configs)
-	return n.nodes
+	return nil
+}
+
+// lookAtForgotten returns the reading that is under way, or begins one where there is something to read; else nil. One that begins is under way before stale is taken back: who
+// finds nothing stale and none under way has all that was applied.
+func (h *Host) lookAtForgotten() *look {
+	n := &h.forgotten
+	if !n.stale.Load() {
+		return n.look.Load()
+	}
+	if l := n.look.Load(); l != nil {
+		return l
+	}
+	whole := h.cfg.Store.AtEnd(h.Partition(h.group()))
+	if n.nodes.Load() != nil && !whole {
+		return nil
+	}
+	select {
+	case <-h.ended: // what is not read now need not be
+		return nil
+	default:
+	}
+	l := &look{began: time.Now(), done: make(chan struct{})}
+	if !n.look.CompareAndSwap(nil, l) {
+		return n.look.Load()
+	}
+	go func() {
+		defer close(l.done)
+		defer n.look.Store(nil)
+		n.stale.Store(!whole) // before it is read: what is applied meanwhile makes it stale again
+		configs, err := h.GroupConfig(h.group())
+		if err != nil {
+			n.stale.Store(true)
+			h.log.Debug("can't tell which replicas were forgotten", "err", err)
+			return
+		}
+		nodes := forgottenIn(configs)
+		n.nodes.Store(&nodes)
+	}()
+	return l
+}
+
+// wait returns when the reading has ended, or has taken so long that nobody waits for it.
+func (l *look) wait() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+	}
+	t := time.NewTimer(forgottenPatience - time.Since(l.began))
+	defer t.Stop()
+	select {
+	case <-l.done:
+		return true
+	case <-t.C:
+		return false
+	}
 }
 
 // Members are those of the ownership group, as its coordinator says.

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -182,11 +184,11 @@ func TestForgottenReplicasAreNoConfigurationOfClients(t *testing.T) {
 			t.Errorf("after all was replaced: %v, %v", configs, err)
 		}
 		// A restored log is another one, in which the order of claims begins anew.
-		r.Host.forgotten.mu.Lock()
-		f := r.Host.forgotten.nodes[7]
+		nodes := maps.Clone(*r.Host.forgotten.nodes.Load())
+		f := nodes[7]
 		f.TopicID = "of another log"
-		r.Host.forgotten.nodes[7] = f
-		r.Host.forgotten.mu.Unlock()
+		nodes[7] = f
+		r.Host.forgotten.nodes.Store(&nodes)
 		if r.Forgotten(gone) {
 			t.Error("what was said in another log counts")
 		}
@@ -197,6 +199,53 @@ func TestForgottenReplicasAreNoConfigurationOfClients(t *testing.T) {
 		}
 		if got := forgottenIn(map[string]string{forgottenPrefix + "x": "{}", forgottenPrefix + "3": "no", "other": "{}"}); len(got) > 0 {
 			t.Errorf("read of what nobody of us wrote: %v", fmt.Sprint(got))
+		}
+	})
+}
+
+// Metadata does not wait for a disk that hangs: what was read before counts, one reading is under way, and when it goes on what came meanwhile is seen.
+func TestForgottenReplicasWhileTheDiskHangs(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
+		r := serving(t, log, start)
+		first, second := ownershipOf(7, "i", 1, time.Now().UnixMilli()), ownershipOf(8, "j", 1, time.Now().UnixMilli())
+		forget := func(o eventlog.Owner) {
+			t.Helper()
+			if err := r.Forget(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Barrier(t.Context(), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		forget(first)
+		if !r.Forgotten(first) {
+			t.Fatal("what was applied is not seen by the next call")
+		}
+		var reading atomic.Int32
+		hang := make(chan struct{})
+		r.store.mu.Lock()
+		r.store.onConfig = func() { reading.Add(1); <-hang }
+		r.store.mu.Unlock()
+		forget(second)
+		began := time.Now()
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				for range 3 {
+					if !r.Forgotten(first) || r.Forgotten(second) {
+						t.Error("not what was read before")
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if took := time.Since(began); took != forgottenPatience || reading.Load() != 1 {
+			t.Errorf("they waited for %v; %d read", took, reading.Load())
+		}
+		close(hang)
+		synctest.Wait()
+		if !r.Forgotten(second) {
+			t.Error("what came while the disk hung is not seen")
 		}
 	})
 }

@@ -42,6 +42,7 @@ type modelStore struct {
 
 	onRead     func(eventlog.Batch) // of each batch, where set; holds mu
 	unreadable string               // a group that can't be read
+	onConfig   func()               // at each reading of a configuration, where set
 }
 
 type modelPart struct {
@@ -297,6 +298,12 @@ func (m *modelStore) GroupsWithMembers(p int32, f func(string) bool) error {
 func (m *modelStore) GroupsOfTopic(int32, string, func(string) bool) error { return nil }
 
 func (m *modelStore) GroupConfig(p int32, group string) (map[string]string, error) {
+	m.mu.Lock()
+	read := m.onConfig
+	m.mu.Unlock()
+	if read != nil {
+		read()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if st, ok := m.parts[p].values[eventlog.Key{Type: eventlog.TypeGroupConfig, Group: group}]; ok {
