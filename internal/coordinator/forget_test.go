@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -176,6 +177,17 @@ func TestForgettingElsewhere(t *testing.T) {
 	})
 }
 
+// writingShards write that a replica is forgotten, and do not apply it.
+type writingShards struct {
+	*fakeShards
+	forget func()
+}
+
+func (s *writingShards) Forget(context.Context, eventlog.Owner) error {
+	s.forget()
+	return nil
+}
+
 // What is written and can't be read by who wrote it, because the cluster lets it read no more, say, is not called unsettled for an unknown reason: the operator is
 // told that it is written, and where the shard has moved on the next owner says that it is done.
 func TestForgettingByAReplicaThatCanNotReadWhatItWrote(t *testing.T) {
@@ -191,7 +203,7 @@ func TestForgettingByAReplicaThatCanNotReadWhatItWrote(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				shards, p, now := newFakeShards(), &fakePeers{}, time.Now()
+				shards, p, now := &writingShards{fakeShards: newFakeShards()}, &fakePeers{}, time.Now()
 				log := &strings.Builder{}
 				w := New(Config{
 					Node: Node{ID: 1000001}, LogTopic: "__streams_groups", Shards: shards, Peers: p, Logger: slog.New(slog.NewTextHandler(log, nil)),
@@ -199,15 +211,18 @@ func TestForgettingByAReplicaThatCanNotReadWhatItWrote(t *testing.T) {
 				})
 				group := shards.Partition(shard.OwnershipGroup(w.LogTopic()))
 				shards.owned[group] = true
+				var written atomic.Bool
 				shards.barrier = func() error {
-					if len(shards.forgotten) > 0 {
-						shards.forgotten[1000003]-- // it is not applied here
-						if c.moves {
-							shards.owned[group], shards.owners[group] = false, owner(1000002, "next:9393", now)
-						}
+					if written.Load() {
 						return c.err
 					}
 					return nil
+				}
+				shards.forget = func() {
+					written.Store(true)
+					if c.moves {
+						shards.owned[group], shards.owners[group] = false, owner(1000002, "next:9393", now)
+					}
 				}
 				p.answer = func(int, Node, kmsg.Request) (kmsg.Response, error) {
 					resp := kmsg.NewPtrUnregisterBrokerResponse()
