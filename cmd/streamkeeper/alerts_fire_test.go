@@ -71,6 +71,7 @@ var alarmStories = map[string][]story{
 	"StreamkeeperReplicaMissing":          {func(*testing.T, page, int) page { return nil }},
 	"StreamkeeperShardsLoading":           {always(`streamkeeper_num_partitions{state="loading"}`, 1)},
 	"StreamkeeperShardHung":               {always("streamkeeper_shard_hung", 1)},
+	"StreamkeeperShardsDeclined":          {always(`streamkeeper_shard_declined{reason="clock"}`, 2), always(`streamkeeper_shard_declined{reason="broker"}`, 2)},
 	"StreamkeeperProjectionRefused":       {always("streamkeeper_projection_refused", 1)},
 	"StreamkeeperProjectionLagging":       {always("streamkeeper_projection_lag", 10_001)},
 	"StreamkeeperAppendsFailing":          {growing("streamkeeper_shard_appends_failed_total")},

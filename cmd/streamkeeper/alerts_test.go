@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/common/model"
@@ -43,6 +44,9 @@ func TestWhatIsAskedForIsMeasured(t *testing.T) {
 	h := newHistory(t)
 	h.scrape(map[string]page{"a": parsePage(t, metricsOf(t, d))})
 	var dashboard struct {
+		Templating struct {
+			List []struct{ Name, Query string }
+		}
 		Panels []struct {
 			Title   string
 			Targets []struct{ Expr string }
@@ -52,9 +56,17 @@ func TestWhatIsAskedForIsMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	exprs := map[string]string{}
+	for _, v := range dashboard.Templating.List {
+		if values, of := strings.CutPrefix(v.Query, "label_values("); of {
+			exprs["variable "+v.Name], _, _ = strings.Cut(values, ",")
+		}
+	}
+	if len(exprs) != 1 {
+		t.Errorf("the dashboard has %d variables with values of a metric, want one: the job", len(exprs))
+	}
 	for _, p := range dashboard.Panels {
 		for _, target := range p.Targets {
-			exprs["panel "+p.Title] = target.Expr
+			exprs["panel "+p.Title] = strings.ReplaceAll(target.Expr, "$job", "streamkeeper") // what the variable is where the pages of these tests come from
 		}
 	}
 	for _, r := range alerts(t) {
@@ -86,6 +98,48 @@ func unmeasured(h *history, expr string) (out []string) {
 		}
 	}
 	return out
+}
+
+// What is to be watched has an alarm, or is said to have none.
+func TestWhatIsWatchedHasAnAlarm(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(doc), "\n## What to watch\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	table, without, ok := strings.Cut(section, "\nFour of these have no rule")
+	if !ok {
+		t.Fatal("it is not said which have none")
+	}
+	var asked strings.Builder
+	for _, r := range alerts(t) {
+		asked.WriteString(r.Expr + "\n")
+	}
+	metric := regexp.MustCompile("`(streamkeeper_[a-z_]+|…_[a-z_]+)")
+	none := map[string]bool{}
+	for _, m := range metric.FindAllStringSubmatch(without, -1) {
+		none[m[1]] = true
+	}
+	if len(none) != 4 {
+		t.Errorf("four are said to have none: %v", none)
+	}
+	watched := 0
+	for _, row := range regexp.MustCompile(`(?m)^\| (.*?) \|`).FindAllStringSubmatch(table, -1) {
+		for _, m := range metric.FindAllStringSubmatch(row[1], -1) {
+			watched++
+			name := m[1]
+			if short, of := strings.CutPrefix(name, "…"); of {
+				name = "streamkeeper_streams_group_topology_description" + short
+			}
+			if has := regexp.MustCompile(name + `\b`).MatchString(asked.String()); has == none[name] {
+				t.Errorf("%s has an alarm: %v; is said to have none: %v", name, has, none[name])
+			}
+		}
+	}
+	if watched < 25 {
+		t.Errorf("only %d metrics are found in the table", watched)
+	}
 }
 
 // Each alarm is explained, and each explanation has its alarm.

@@ -102,7 +102,7 @@ func TestSystemdUnit(t *testing.T) {
 	if !strings.Contains(unit, "\nRestartPreventExitStatus="+strconv.Itoa(exitUsage)+"\n") {
 		t.Errorf("it is started again after exit code %d", exitUsage)
 	}
-	for _, line := range []string{"Type=notify", "Restart=always", "NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet=", "DynamicUser=yes", "SystemCallFilter=@system-service"} {
+	for _, line := range []string{"Type=notify", "Restart=always", "StartLimitIntervalSec=0", "NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet=", "DynamicUser=yes", "SystemCallFilter=@system-service"} {
 		if !strings.Contains(unit, "\n"+line+"\n") {
 			t.Errorf("it lacks %s", line)
 		}
