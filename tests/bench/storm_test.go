@@ -52,9 +52,8 @@ const stormConnections = 16
 // connection beats for a group in another shard, and one for a group in the same shard.
 func (l large) storm(t *testing.T, s *target, r *results) {
 	kafkatest.CreateTopics(t, s.broker, l.partitions, wideTopic)
-	// Kafka's coordinators hear of a topic a moment after it was created; a group that joins just then is not told of it before its next refresh.
-	time.Sleep(time.Second)
 	const id = "large"
+	l.awaitTopic(t, s.groups, id)
 	members := make([]*group, l.members)
 	for i := range members {
 		members[i] = &group{id: id, member: fmt.Sprintf("member%015d", i)}
@@ -107,6 +106,39 @@ func (l large) storm(t *testing.T, s *target, r *results) {
 			r.addLess(s.name, row(fmt.Sprintf("heartbeat of a group %s meanwhile, p%.0f ms", where, p*100)), float64(m.percentile(p))/float64(time.Millisecond))
 		}
 	}
+}
+
+// awaitTopic waits until the coordinator of a group knows what the group is to read. Kafka's hears of a topic a moment after it was created; a group that joins just
+// then is not told of it before its next refresh. So groups of the same shard, of one member each, join one after the other until one is given all its tasks.
+func (l large) awaitTopic(t *testing.T, address, id string) {
+	t.Helper()
+	n := 0
+	kafkatest.Eventually(t, requestTimeout, func() error {
+		g := &group{member: "member000000000000000"}
+		for g.id == "" || partitionOf(g.id, 50) != partitionOf(id, 50) {
+			g.id = fmt.Sprintf("%s-before-%d", id, n)
+			n++
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), requestTimeout)
+		defer cancel()
+		c, err := wire.Dial(ctx, address, "bench")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if err := l.join(g, ctx, c); err != nil {
+			return err
+		}
+		tasks := l.running([]*group{g})
+		g.epoch = -1
+		if err := g.beat(ctx, c); err != nil { // it leaves
+			return err
+		}
+		if tasks != l.subtopologies*int(l.partitions) {
+			return fmt.Errorf("a group is given %d tasks", tasks)
+		}
+		return nil
+	})
 }
 
 // running is how many tasks the members know to have.

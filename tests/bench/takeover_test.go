@@ -287,9 +287,7 @@ func (m move) measure(t *testing.T, f *fleet, b bulk, r *results) {
 	s.report("one of three stops", h)
 	r.addLess(f.name, "one of three stops: until the process has ended, s", took.Seconds())
 	s.crowd("one of three stops", h.began)
-	if !*full && percentile(h.moved.all(), 0.5) > crashMin {
-		t.Errorf("groups of a replica that was stopped in order waited %s", percentile(h.moved.all(), 0.5))
-	}
+	stopped := percentile(h.moved.all(), 0.5)
 
 	h = s.watch("", func() {
 		began := time.Now()
@@ -303,6 +301,10 @@ func (m move) measure(t *testing.T, f *fleet, b bulk, r *results) {
 
 	h = s.watch(f.addrs[1], func() { f.kill(1) }, s.gone(f.addrs[1]))
 	s.report("one of three is killed", h)
+	// A slow machine adds to both: only one that waits for the session as well is as slow as the other.
+	if killed := percentile(h.moved.all(), 0.5); !*full && stopped > crashMin && stopped > killed-crashMin/2 {
+		t.Errorf("groups of a replica that was stopped in order waited %s, those of one that was killed %s", stopped, killed)
+	}
 	s.crowd("one of three is killed", h.began.Add(percentile(h.moved.all(), 0.5)))
 
 	if m.alone && b.groups == m.sizes[len(m.sizes)-1] {
