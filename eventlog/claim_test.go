@@ -167,14 +167,15 @@ func TestEpochThatDoesNotRiseIsRefused(t *testing.T) {
 }
 
 func TestProofThatFailedIsTriedAgain(t *testing.T) {
-	c := fakeCluster(t)
-	k := open(t, c.ListenAddrs(), partitions(1), deadline(200*time.Millisecond))
-	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.CoordinatorNotAvailable, Count: -1})
-	if _, err := k.Claim(t.Context(), 0, Ownership{}); err == nil || errors.Is(err, ErrFenceUnproven) {
-		t.Fatal(err)
-	}
-	fault.Remove()
-	mustPut(t, claim(t, k, 0), kv("a", "1"))
+	clusterInBubble(t, func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig)) {
+		k := open(t, c.ListenAddrs(), partitions(1), deadline(200*time.Millisecond), dial)
+		fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.CoordinatorNotAvailable, Count: -1})
+		if _, err := k.Claim(t.Context(), 0, Ownership{}); err == nil || errors.Is(err, ErrFenceUnproven) {
+			t.Fatal(err)
+		}
+		fault.Remove()
+		mustPut(t, claim(t, k, 0), kv("a", "1"))
+	})
 }
 
 func TestRenewalBetweenBatches(t *testing.T) {
@@ -289,6 +290,7 @@ func TestRenewalFails(t *testing.T) {
 				return resp, nil, true
 			})
 			<-asked
+			refused := w.Claim().ProducerEpoch
 			if test.want != nil {
 				if _, err := put(t, w, kv("a", "1")); !errors.Is(err, test.want) {
 					t.Fatal(err)
@@ -297,7 +299,7 @@ func TestRenewalFails(t *testing.T) {
 			}
 			mustPut(t, w, kv("a", "1"))
 			eventually(t, func() error {
-				if w.Claim().ProducerEpoch == first.ProducerEpoch {
+				if w.Claim().ProducerEpoch == refused {
 					return errors.New("not renewed")
 				}
 				return nil
@@ -392,33 +394,34 @@ func TestAClaimThatIsNotRenewedWritesAllTheSame(t *testing.T) {
 // TestATailThatIsReadTooSlowly: what is behind the last known claim can't be read within the time of an append, at no try. The claim is made all the same, with the
 // known producer fenced, and one lease waited for others.
 func TestATailThatIsReadTooSlowly(t *testing.T) {
-	c := fakeCluster(t)
-	k := open(t, c.ListenAddrs(), partitions(1), deadline(300*time.Millisecond))
-	w := claim(t, k, 0)
-	mustPut(t, w, kv("a", "1"))
-	fenced := 0
-	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		if b := batchOf(t, req.(*kmsg.ProduceRequest).Topics[0].Partitions[0]); b.ProducerEpoch == formerEpoch {
-			fenced++
-			return answer(req, 0), nil, true
+	clusterInBubble(t, func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig)) {
+		k := open(t, c.ListenAddrs(), partitions(1), deadline(300*time.Millisecond), dial)
+		w := claim(t, k, 0)
+		mustPut(t, w, kv("a", "1"))
+		fenced := 0
+		c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if b := batchOf(t, req.(*kmsg.ProduceRequest).Topics[0].Partitions[0]); b.ProducerEpoch == formerEpoch {
+				fenced++
+				return answer(req, 0), nil, true
+			}
+			return nil, nil, false
+		})
+		c.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			c.SleepControl(func() { time.Sleep(time.Second) }) // each read takes longer than an append may
+			return nil, nil, false
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		const lease = 150 * time.Millisecond
+		prev := &Owner{Ownership: Ownership{ProducerID: w.Claim().ProducerID - 1}, Offset: 0}
+		next, err := k.ClaimAfter(ctx, 0, Ownership{NodeID: 5}, prev, lease)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil, nil, false
+		if !next.Claim().FreshProducer || fenced != 1 {
+			t.Errorf("claim %+v, %d fences", next.Claim(), fenced)
+		}
 	})
-	c.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		c.SleepControl(func() { time.Sleep(time.Second) }) // each read takes longer than an append may
-		return nil, nil, false
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	const lease = 150 * time.Millisecond
-	prev := &Owner{Ownership: Ownership{ProducerID: w.Claim().ProducerID - 1}, Offset: 0}
-	next, err := k.ClaimAfter(ctx, 0, Ownership{NodeID: 5}, prev, lease)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !next.Claim().FreshProducer || fenced != 1 {
-		t.Errorf("claim %+v, %d fences", next.Claim(), fenced)
-	}
 }

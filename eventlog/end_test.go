@@ -50,15 +50,7 @@ func endsAt(c *kfake.Cluster, to func(node int32, leader bool) (reply, bool)) {
 	})
 }
 
-// written is a log with a partition that three brokers have, where something is written, the offset that it ends at, and a follower.
-func written(t *testing.T, change ...func(*KafkaConfig)) (c *kfake.Cluster, k *Kafka, w Writer, high int64, follower int32) {
-	t.Helper()
-	c = fakeCluster(t)
-	k, w, high, follower = writtenTo(t, c, change...)
-	return c, k, w, high, follower
-}
-
-// writtenTo is that log on a cluster.
+// writtenTo is a log on a cluster with a partition that three brokers have, where something is written, the offset that it ends at, and a follower.
 func writtenTo(t *testing.T, c *kfake.Cluster, change ...func(*KafkaConfig)) (k *Kafka, w Writer, high int64, follower int32) {
 	t.Helper()
 	k = open(t, c.ListenAddrs(), append([]func(*KafkaConfig){partitions(1), deadline(5 * time.Second)}, change...)...)
@@ -90,40 +82,42 @@ func TestTheEndIsReached(t *testing.T) {
 		{"the other follower does not answer", 1, time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c, k, w, high, former := written(t)
-			leading := k.leaders.get(0).epoch
-			endsAt(c, func(node int32, leader bool) (reply, bool) {
-				a := reply{offset: high, epoch: -1}
-				if test.epoch > 0 {
-					a.epoch = leading
+			clusterInBubble(t, func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig)) {
+				k, w, high, former := writtenTo(t, c, dial)
+				leading := k.leaders.get(0).epoch
+				endsAt(c, func(node int32, leader bool) (reply, bool) {
+					a := reply{offset: high, epoch: -1}
+					if test.epoch > 0 {
+						a.epoch = leading
+					}
+					switch {
+					case leader:
+						return a, false
+					case node == former:
+						a.offset += 7
+						a.epoch -= test.epoch
+					default:
+						a.after = test.late
+					}
+					return a, true
+				})
+				for range 3 {
+					end, err := k.End(t.Context(), 0)
+					if err != nil || end != high {
+						t.Errorf("the log ends at %d for all who read it, End says %d, %v: a read barrier waits until its time is over", high, end, err)
+					}
 				}
-				switch {
-				case leader:
-					return a, false
-				case node == former:
-					a.offset += 7
-					a.epoch -= test.epoch
-				default:
-					a.after = test.late
+				if test.late > endPatience {
+					return // the silent broker may be the coordinator of the claim as well
 				}
-				return a, true
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				prev := &Owner{Ownership: Ownership{ProducerID: w.Claim().ProducerID - 1}, Offset: 0}
+				began := time.Now()
+				if _, err := k.ClaimAfter(ctx, 0, Ownership{NodeID: 5}, prev, 150*time.Millisecond); err != nil {
+					t.Errorf("a claim whose producer id is another one, after %v: %v", time.Since(began), err)
+				}
 			})
-			for range 3 {
-				end, err := k.End(t.Context(), 0)
-				if err != nil || end != high {
-					t.Errorf("the log ends at %d for all who read it, End says %d, %v: a read barrier waits until its time is over", high, end, err)
-				}
-			}
-			if test.late > endPatience {
-				return // the silent broker may be the coordinator of the claim as well
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			defer cancel()
-			prev := &Owner{Ownership: Ownership{ProducerID: w.Claim().ProducerID - 1}, Offset: 0}
-			began := time.Now()
-			if _, err := k.ClaimAfter(ctx, 0, Ownership{NodeID: 5}, prev, 150*time.Millisecond); err != nil {
-				t.Errorf("a claim whose producer id is another one, after %v: %v", time.Since(began), err)
-			}
 		})
 	}
 }
@@ -231,46 +225,50 @@ func TestRefusals(t *testing.T) {
 // TestFewerReplicasThatAcknowledge: an operator who is short of brokers lowers min.insync.replicas. From then on a record may be with one broker alone, and
 // all are asked.
 func TestFewerReplicasThatAcknowledge(t *testing.T) {
-	c, k, _, high, other := written(t, func(c *KafkaConfig) { c.reread = 20 * time.Millisecond })
-	endsAt(c, func(node int32, leader bool) (reply, bool) {
-		if node == other {
-			return reply{offset: high + 7, epoch: -1, after: 50 * time.Millisecond}, !leader
-		}
-		return reply{offset: high, epoch: -1}, !leader
-	})
-	if end, err := k.End(t.Context(), 0); err != nil || end != high {
-		t.Errorf("two replicas acknowledge: End says %d, %v, want %d", end, err, high)
-	}
-	set := func(n string) {
-		t.Helper()
-		client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		req := kmsg.NewPtrIncrementalAlterConfigsRequest()
-		res := kmsg.NewIncrementalAlterConfigsRequestResource()
-		res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeTopic, testTopic
-		conf := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-		conf.Name, conf.Value = "min.insync.replicas", &n
-		res.Configs = append(res.Configs, conf)
-		req.Resources = append(req.Resources, res)
-		resp, err := req.RequestWith(t.Context(), client)
-		if err != nil || resp.Resources[0].ErrorCode != 0 {
-			t.Fatalf("%+v, %v", resp, err)
-		}
-	}
-	for _, n := range []string{"1", "2"} {
-		want := high
-		if n == "1" {
-			want += 7
-		}
-		set(n)
-		eventually(t, func() error {
-			if end, err := k.End(t.Context(), 0); err != nil || end != want {
-				return fmt.Errorf("%s replicas acknowledge: End says %d, %v, want %d", n, end, err, want)
+	clusterInBubble(t, func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig)) {
+		k, _, high, other := writtenTo(t, c, dial, func(c *KafkaConfig) { c.reread = 20 * time.Millisecond })
+		endsAt(c, func(node int32, leader bool) (reply, bool) {
+			if node == other {
+				return reply{offset: high + 7, epoch: -1, after: 50 * time.Millisecond}, !leader
 			}
-			return nil
+			return reply{offset: high, epoch: -1}, !leader
 		})
-	}
+		if end, err := k.End(t.Context(), 0); err != nil || end != high {
+			t.Errorf("two replicas acknowledge: End says %d, %v, want %d", end, err, high)
+		}
+		set := func(n string) {
+			t.Helper()
+			var cfg KafkaConfig
+			dial(&cfg)
+			client, err := kgo.NewClient(append(cfg.ClientOptions, kgo.SeedBrokers(c.ListenAddrs()...))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+			res := kmsg.NewIncrementalAlterConfigsRequestResource()
+			res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeTopic, testTopic
+			conf := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+			conf.Name, conf.Value = "min.insync.replicas", &n
+			res.Configs = append(res.Configs, conf)
+			req.Resources = append(req.Resources, res)
+			resp, err := req.RequestWith(t.Context(), client)
+			if err != nil || resp.Resources[0].ErrorCode != 0 {
+				t.Fatalf("%+v, %v", resp, err)
+			}
+		}
+		for _, n := range []string{"1", "2"} {
+			want := high
+			if n == "1" {
+				want += 7
+			}
+			set(n)
+			eventually(t, func() error {
+				if end, err := k.End(t.Context(), 0); err != nil || end != want {
+					return fmt.Errorf("%s replicas acknowledge: End says %d, %v, want %d", n, end, err, want)
+				}
+				return nil
+			})
+		}
+	})
 }

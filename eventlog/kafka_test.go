@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const testTopic = "log"
@@ -28,11 +29,13 @@ func fakeCluster(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {
 }
 
 // clusterInBubble runs a test in the virtual time of a bubble, with a cluster on a network in memory, which dial leads to: for what is expected of times, whoever else uses the machine.
-func clusterInBubble(t *testing.T, test func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig))) {
+func clusterInBubble(t *testing.T, test func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig)), opts ...kfake.Opt) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := new(kfake.VirtualNetwork)
-		test(t, fakeCluster(t, kfake.Ports(9092, 9093, 9094), kfake.ListenFn(n.Listen)), options(kgo.Dialer(n.DialContext)))
+		c := fakeCluster(t, append([]kfake.Opt{kfake.Ports(9092, 9093, 9094), kfake.ListenFn(n.Listen)}, opts...)...)
+		t.Cleanup(func() { time.Sleep(10 * time.Minute) }) // requests that sleep in the cluster end before it is closed, or closing it hangs
+		test(t, c, options(kgo.Dialer(n.DialContext)))
 	})
 }
 
@@ -151,7 +154,8 @@ func reaches(t testing.TB, k *Kafka, m *memory, p int32) {
 }
 
 func TestAppendsAreReadBack(t *testing.T) {
-	k := open(t, fakeCluster(t).ListenAddrs(), partitions(3))
+	cluster := fakeCluster(t)
+	k := open(t, cluster.ListenAddrs(), partitions(3))
 	m := newMemory()
 	follow(t, k, m)
 	w := claim(t, k, 1)
@@ -162,11 +166,17 @@ func TestAppendsAreReadBack(t *testing.T) {
 		t.Fatal(o)
 	}
 	var o outcomes
+	waits := make(chan struct{})
+	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.SleepControl(func() { <-waits }) // the first one, so that what follows it shares a batch
+		return nil, nil, false
+	})
 	w.Append(7, []Raw{kv("c", "1")}, o.done("c"))
 	w.Append(8, nil, o.done("none"))
 	w.Append(9, []Raw{kv("d", strings.Repeat("x", k.BatchBytesMax()))}, o.done("large"))
 	w.Append(3, []Raw{kv("e", "1"), kv("e", "2")}, o.done("e"))
 	w.Barrier(o.done("barrier"))
+	close(waits)
 	if err := w.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}

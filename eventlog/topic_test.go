@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -98,8 +99,7 @@ func TestTopicThatCannotBeCreated(t *testing.T) {
 // TestBrokersThatAreStillToCome: replicas that start before the brokers of a cluster are all there must not make a topic with one replica for good.
 func TestBrokersThatAreStillToCome(t *testing.T) {
 	// The cluster says, or does not, what the replication factor of its topic of offsets is.
-	cluster := func(t *testing.T, offsets string) *kfake.Cluster {
-		c := fakeCluster(t, kfake.NumBrokers(1))
+	says := func(c *kfake.Cluster, offsets string) {
 		c.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {
 			c.KeepControl()
 			asked := req.(*kmsg.DescribeConfigsRequest)
@@ -116,7 +116,6 @@ func TestBrokersThatAreStillToCome(t *testing.T) {
 			resp.Resources = append(resp.Resources, r)
 			return resp, nil, true
 		})
-		return c
 	}
 	for _, test := range []struct {
 		offsets string
@@ -125,31 +124,37 @@ func TestBrokersThatAreStillToCome(t *testing.T) {
 	}{{"3", 2, 3}, {"5", 2, 3}, {"2", 2, 2}, {"3", 1, 0}, {"1", 0, 1}, {"", 0, 1}} {
 		t.Run(fmt.Sprintf("offsets %q and %d brokers later", test.offsets, test.more), func(t *testing.T) {
 			t.Parallel()
-			c := cluster(t, test.offsets)
-			for i := range test.more {
-				time.AfterFunc(time.Duration(i+1)*500*time.Millisecond, func() {
-					if _, _, err := c.AddNode(int32(i+1), 0); err != nil {
-						t.Error(err)
+			const port = 9092
+			clusterInBubble(t, func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig)) {
+				says(c, test.offsets)
+				var added sync.WaitGroup
+				defer added.Wait()
+				for i := range test.more {
+					added.Go(func() {
+						time.Sleep(time.Duration(i+1) * 500 * time.Millisecond) // of the bubble
+						if _, _, err := c.AddNode(int32(i+1), port+1+i); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				k, err := tryOpen(c.ListenAddrs(), partitions(1), dial)
+				if test.want == 0 {
+					if !errors.Is(err, ErrFewBrokers) || !strings.Contains(err.Error(), "offsets.topic.replication.factor is 3") || !strings.Contains(err.Error(), "--log-replication-factor") {
+						t.Errorf("%v", err)
 					}
-				})
-			}
-			k, err := tryOpen(c.ListenAddrs(), partitions(1))
-			if test.want == 0 {
-				if !errors.Is(err, ErrFewBrokers) || !strings.Contains(err.Error(), "offsets.topic.replication.factor is 3") || !strings.Contains(err.Error(), "--log-replication-factor") {
-					t.Errorf("%v", err)
+					if c.TopicInfo(testTopic) != nil {
+						t.Error("it was created all the same")
+					}
+					return
 				}
-				if c.TopicInfo(testTopic) != nil {
-					t.Error("it was created all the same")
+				if err != nil {
+					t.Fatal(err)
 				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer k.Close()
-			if got := k.Settings().ReplicationFactor; got != test.want {
-				t.Errorf("%d replicas, want %d", got, test.want)
-			}
+				defer k.Close()
+				if got := k.Settings().ReplicationFactor; got != test.want {
+					t.Errorf("%d replicas, want %d", got, test.want)
+				}
+			}, kfake.NumBrokers(1), kfake.Ports(port))
 		})
 	}
 }
@@ -306,27 +311,38 @@ func TestMorePartitionsEndFollow(t *testing.T) {
 }
 
 func TestAMissingTopicMayBeRefused(t *testing.T) {
-	c := fakeCluster(t)
-	refused := errors.New("there are groups of it")
-	asked := 0
-	cfg := KafkaConfig{SeedBrokers: c.ListenAddrs(), Topic: testTopic, MayCreate: func() error { asked++; return refused }}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	begun := time.Now()
-	if k, err := OpenKafka(ctx, cfg); !errors.Is(err, refused) || !strings.Contains(err.Error(), "log topic log does not exist: ") {
-		t.Fatalf("%v, %v", k, err)
-	}
-	if c.TopicInfo(testTopic) != nil {
-		t.Error("it was created all the same")
-	}
-	if asked < 2 || time.Since(begun) < missingFor {
-		t.Errorf("asked %d times in %v", asked, time.Since(begun))
-	}
-	// A broker that learns of the topic in time is all that was needed.
-	time.AfterFunc(time.Second, func() { open(t, c.ListenAddrs()) })
-	k, err := OpenKafka(ctx, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	k.Close()
+	clusterInBubble(t, func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig)) {
+		refused := errors.New("there are groups of it")
+		asked := 0
+		cfg := KafkaConfig{SeedBrokers: c.ListenAddrs(), Topic: testTopic, MayCreate: func() error { asked++; return refused }}
+		dial(&cfg)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		begun := time.Now()
+		if k, err := OpenKafka(ctx, cfg); !errors.Is(err, refused) || !strings.Contains(err.Error(), "log topic log does not exist: ") {
+			t.Fatalf("%v, %v", k, err)
+		}
+		if c.TopicInfo(testTopic) != nil {
+			t.Error("it was created all the same")
+		}
+		if asked < 2 || time.Since(begun) < missingFor {
+			t.Errorf("asked %d times in %v", asked, time.Since(begun))
+		}
+		// A broker that learns of the topic in time is all that was needed.
+		opened := make(chan struct{})
+		time.AfterFunc(time.Second, func() {
+			defer close(opened)
+			if k, err := tryOpen(c.ListenAddrs(), dial); err != nil {
+				t.Error(err)
+			} else {
+				k.Close()
+			}
+		})
+		k, err := OpenKafka(ctx, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Close()
+		<-opened
+	})
 }
