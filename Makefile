@@ -87,7 +87,7 @@ bench: java fetch ## speed and memory beside Kafka's own coordinator; writes .ca
 	$(GO) test -count=1 -v -timeout 60m ./tests/bench -args -full $(BENCH)
 
 .PHONY: growth
-growth: java fetch ## 10,000 to 1,000,000 idle groups, beside Kafka's; writes .cache/growth.md (about 20 minutes, 12 GiB of disk, 8 of memory)
+growth: java fetch ## 10,000 to 1,000,000 idle groups, beside Kafka's; writes .cache/growth.md (10 minutes where nothing else runs, 20 beside other work; 12 GiB of disk, 8 of memory)
 	$(GO) test -count=1 -v -timeout 60m -run '^TestGrowth$$' ./tests/bench -args -full $(BENCH)
 
 .PHONY: tools
