@@ -17,6 +17,7 @@
 //	offsets_test.go   offsets reset and deleted with kafka-streams-groups; those of a deleted topic
 //	declines_test.go  a replica that can serve nothing leaves its shards to another
 //	rights_test.go    the cluster takes rights away from one replica, and from both
+//	rights_documented_test.go  the rights that the documentation names, and no others
 //	spent_test.go     a shard's producer id is fenced under its owner: another transactional id is taken
 //	clocks_test.go    replicas whose clocks are fast, slow, and jump
 //	convert_test.go   a plain consumer takes over the group of an application that has stopped
