@@ -158,7 +158,7 @@ func TestCloseDoesNotWaitForADisk(t *testing.T) {
 			t.Errorf("Close: %v", err)
 		}
 	}
-	if took := time.Since(begun); took > 5*closeMax {
+	if took := time.Since(begun); took > 20*closeMax { // two of them, and a slow machine
 		t.Errorf("Close took %v", took)
 	}
 	close(disk)

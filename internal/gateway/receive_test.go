@@ -128,8 +128,9 @@ func TestLimits(t *testing.T) {
 	})
 	t.Run("waiting is not idle", func(t *testing.T) {
 		svc := newService()
-		svc.heartbeat = slowly(300 * time.Millisecond)
-		g, _ := start(t, svc, k.ListenAddrs(), func(c *Config) { c.Limits.IdleTimeout = 50 * time.Millisecond })
+		const idle = 2 * time.Second // a slow machine may need it from one to the other
+		svc.heartbeat = slowly(idle * 3 / 2)
+		g, _ := start(t, svc, k.ListenAddrs(), func(c *Config) { c.Limits.IdleTimeout = idle })
 		ask[kmsg.Response](t, raw(t, g.Addr().String()), 1, kmsg.NewPtrStreamsGroupHeartbeatRequest())
 	})
 	t.Run("a frame that stops halfway", func(t *testing.T) {
