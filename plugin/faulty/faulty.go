@@ -15,8 +15,8 @@ import (
 const (
 	// LateAfter is how long a late future takes: long enough that another request comes in between.
 	LateAfter = 300 * time.Millisecond
-	// SlowAfter is how long a slow future takes: longer than a call may take here (plugin.TimeoutDefault).
-	SlowAfter = 5 * time.Second
+	// SlowAfter is how long a slow future takes: longer than a call may take here (plugin.TimeoutDefault), also where a busy machine notices that late.
+	SlowAfter = 9 * time.Second
 	// LargeBytes is the length of a large text, above the 32,767 bytes that Kafka can encode.
 	LargeBytes = 40_000
 )

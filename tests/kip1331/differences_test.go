@@ -14,7 +14,7 @@ import (
 // differences are what streamkeeper does otherwise than Kafka 4.4, on purpose: each story shows what Kafka does, and what we do
 // instead. docs/differences.md lists them. If Kafka changes, a story fails and its difference can go.
 func differences(t *testing.T, w *world) {
-	slow := completesLate(t, w) // works for five seconds, while the other hangs for six
+	slow := completesLate(t, w) // works for nine seconds, while the other hangs for six
 	t.Run("AFutureThatNeverCompletes", func(t *testing.T) { neverCompletes(t, w) })
 	t.Run("AFutureThatCompletesLate", slow)
 	t.Run("AMessageThatDoesNotFit", func(t *testing.T) { largeMessage(t, w) })

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"streamkeeper/internal/kafkatest"
+	"streamkeeper/plugin/faulty"
 )
 
 // requests are the parents of the plugin's calls, by operation; a cleanup cycle deletes, too.
@@ -28,7 +29,7 @@ var outcomes = map[string]struct {
 	"set nil":       {attributes: []string{"outcome=permanent", "permanent=true", "error.message=the plugin returned no future"}, failed: true},
 	"set permanent": {attributes: []string{"outcome=permanent", "permanent=true", "error.message=set fails, call 1"}, failed: true},
 	"set transient": {attributes: []string{"outcome=transient", "permanent=false", "error.message=set fails, call 1"}, failed: true},
-	"set slow":      {attributes: []string{"outcome=late", "late.after=timed_out", "late.outcome=stored"}, failed: true, took: 5 * time.Second},
+	"set slow":      {attributes: []string{"outcome=late", "late.after=timed_out", "late.outcome=stored"}, failed: true, took: faulty.SlowAfter},
 	"set hang":      {attributes: []string{"outcome=timed_out", "abandoned=true"}, failed: true, took: 4 * time.Second},
 	"get error":     {attributes: []string{"outcome=transient", "error.message=get fails, call 1"}, failed: true},
 	"delete error":  {attributes: []string{"outcome=transient", "error.message=delete fails, call 1"}, failed: true},

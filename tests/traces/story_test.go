@@ -23,6 +23,8 @@ import (
 	"streamkeeper/client/topology"
 	"streamkeeper/internal/kafkatest"
 	"streamkeeper/internal/wire"
+	"streamkeeper/plugin"
+	"streamkeeper/plugin/faulty"
 	"streamkeeper/plugin/http/reference"
 )
 
@@ -219,8 +221,8 @@ func faultyStory(t *testing.T, k *kafkatest.Keeper) [][]string {
 			return nil
 		})
 	}
-	// The slow future completes a second after its time-out.
-	slow := time.After(2 * time.Second)
+	// The slow future completes five seconds after its time-out.
+	slow := time.After(faulty.SlowAfter - plugin.TimeoutDefault + time.Second)
 	<-slow
 	k.Stop()
 	var calls [][]string

@@ -22,7 +22,7 @@ import org.apache.kafka.coordinator.group.api.streams.StreamsTopologyDescription
  */
 public final class FaultyPlugin implements StreamsGroupTopologyDescriptionPlugin {
     private static final long LATE_MS = 300;
-    private static final long SLOW_MS = 5_000;
+    private static final long SLOW_MS = 9_000;
     private static final int LARGE = 40_000;
 
     private record Kept(int epoch, StreamsGroupTopologyDescription description) { }
