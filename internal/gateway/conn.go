@@ -48,6 +48,7 @@ type conn struct {
 	waiting  atomic.Int64   // slots that are not answered
 	upstream atomic.Int64   // of those, the ones that wait for the cluster
 	between  atomic.Bool    // the receiver waits for the next request and has nothing of it
+	answered atomic.Bool    // the client has had an answer, ApiVersions apart
 
 	mu    sync.Mutex
 	socks [2]net.Conn // client and upstream, to close when ctx ends
@@ -134,10 +135,24 @@ func (c *conn) closeSockets() {
 	defer c.mu.Unlock()
 	for i, s := range c.socks {
 		if s != nil {
+			if tcp, ok := s.(*net.TCPConn); ok && i == 0 && c.passes(context.Cause(c.ctx)) {
+				_ = tcp.SetLinger(0)
+			}
 			s.Close()
 			c.socks[i] = nil
 		}
 	}
+}
+
+// passes says that the client must be told that it may try again, here or elsewhere, by a connection that is reset instead of closed. One that is closed before its first answer
+// looks to some clients (kgo) like a port that wants TLS or SASL, which they don't try again: they give up the records they had to send. A broker that is down refuses connections;
+// its port here takes them. With a reset what was written and not received is lost, so never after an answer.
+func (c *conn) passes(why error) bool {
+	if c.answered.Load() {
+		return false
+	}
+	var refused *refusal
+	return c.g.draining.Load() || errors.Is(why, errMoved) || errors.As(why, &refused) && (refused.kind == "upstream" || refused.kind == "upstream down")
 }
 
 // drain makes the receiver stop where it waits for a new request.

@@ -2,7 +2,10 @@ package gateway
 
 import (
 	"context"
+	"errors"
+	"io"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -56,11 +59,64 @@ func TestUpstreamDownAtStartAndLater(t *testing.T) {
 	if _, err := cl.Exchange(t.Context(), kmsg.NewPtrApiVersionsRequest()); err != nil {
 		t.Fatalf("ApiVersions while a broker is away that was here before: %v", err)
 	}
-	if _, err := cl.Exchange(t.Context(), kmsg.NewPtrMetadataRequest()); err == nil {
-		t.Fatal("answered without a broker")
+	if _, err := cl.Exchange(t.Context(), kmsg.NewPtrMetadataRequest()); !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("without a broker: %v", err)
 	}
 	up = startScripted(t, addr, nil)
 	ask[kmsg.Response](t, raw(t, brokerAddr(t, g, 1)), 12, kmsg.NewPtrMetadataRequest())
+}
+
+// How a connection ends that has asked something: before its first answer some clients take a closed one for a port that wants TLS, and try no more.
+func TestConnectionsEndSoThatClientsTryAgain(t *testing.T) {
+	closed := func(g *Gateway, _ *scripted) {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		_ = g.Close(ctx) // which says that the request was cut off
+	}
+	for _, c := range []struct {
+		what  string
+		first bool // an answer before
+		fail  func(g *Gateway, up *scripted)
+		want  error
+	}{
+		{"the broker is away", false, func(_ *Gateway, up *scripted) { up.stop() }, syscall.ECONNRESET},
+		{"the broker went away", true, func(_ *Gateway, up *scripted) { up.stop() }, io.EOF},
+		{"closing", false, closed, syscall.ECONNRESET},
+		{"closing after an answer", true, closed, io.EOF},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			up := startScripted(t, "127.0.0.1:0", nil) // no Fetch is answered
+			g, _ := start(t, newService(), []string{up.addr()})
+			cl := raw(t, brokerAddr(t, g, 1))
+			if _, err := cl.Exchange(t.Context(), kmsg.NewPtrApiVersionsRequest()); err != nil {
+				t.Fatal(err)
+			}
+			if c.first {
+				ask[kmsg.Response](t, cl, 12, kmsg.NewPtrMetadataRequest())
+			}
+			failed := make(chan error, 1)
+			go func() {
+				req := kmsg.NewPtrFetchRequest()
+				req.SetVersion(12)
+				_, err := cl.Exchange(t.Context(), req)
+				failed <- err
+			}()
+			eventually(t, "a request that waits", func() bool {
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				for c := range g.conns {
+					if c.upstream.Load() > 0 {
+						return true
+					}
+				}
+				return false
+			})
+			c.fail(g, up)
+			if err := <-failed; !errors.Is(err, c.want) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+		})
+	}
 }
 
 // A broker closes what is idle, and a connection that only talks to us is idle for it. The client must not notice.

@@ -107,6 +107,7 @@ func (c *conn) answer(s *slot) error {
 		}
 	}
 	if err == nil {
+		c.answered.Store(true)
 		err = c.pass(s, n)
 	}
 	if err == nil || c.ctx.Err() != nil || c.clientLeft(err) {
@@ -208,6 +209,9 @@ func (c *conn) localAnswer(s *slot) (kmsg.Response, error) {
 
 // write encodes an answer. It must not use c.in, which the message may refer to.
 func (c *conn) write(s *slot, resp kmsg.Response) error {
+	if s.header.Key != apiVersions {
+		c.answered.Store(true)
+	}
 	c.out = wire.AppendResponse(c.out[:0], s.header.CorrelationID, resp)
 	_, err := c.client.w.Write(c.out)
 	if err == nil && moved(resp) {
