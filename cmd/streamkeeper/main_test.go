@@ -70,6 +70,7 @@ func startDev(t *testing.T, dir string, args ...string) *dev {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan int, 1)
 	go func() {
+		defer close(ended) // whoever waits for its words may have taken the code
 		ended <- run(ctx, append([]string{"dev", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--data-dir", dir,
 			"--log-partitions", "4", "--set", "group.streams.initial.rebalance.delay.ms=0", "--log-level", "debug"}, args...), d.out, d.err)
 	}()

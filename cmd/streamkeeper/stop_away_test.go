@@ -71,15 +71,29 @@ func (c *cutConn) Write(b []byte) (int, error) {
 	}
 }
 
-// endsInTime ends a replica and says what it did where that took too long.
-func endsInTime(t *testing.T, d *dev) {
+// endsInTime plays a story that ends with a stop until one was in time, three times at most: a machine that stood still says nothing of us, and what waits where it
+// should not does so each time.
+func endsInTime(t *testing.T, story func() (stop time.Duration)) {
+	t.Helper()
+	var all []time.Duration
+	for range 3 {
+		took := story()
+		if all = append(all, took); took <= stopMax+stopSlack {
+			return
+		}
+	}
+	t.Errorf("the stops took %v, --shutdown-timeout is %v", all, stopMax)
+}
+
+// endOf ends a replica, and says what it did where that took too long.
+func endOf(t *testing.T, d *dev) time.Duration {
 	t.Helper()
 	begun := time.Now()
 	code := d.stop()
 	took := time.Since(begun)
 	t.Logf("the stop took %v", took)
 	if took > stopMax+stopSlack {
-		t.Errorf("the stop took %v, --shutdown-timeout is %v:\n%s", took, stopMax, d.err)
+		t.Logf("the stop took %v, --shutdown-timeout is %v:\n%s", took, stopMax, d.err)
 	}
 	if code != 0 {
 		t.Errorf("exit %d:\n%s", code, d.err)
@@ -87,6 +101,7 @@ func endsInTime(t *testing.T, d *dev) {
 	if !strings.Contains(d.err.String(), "stopping timeout="+stopMax.String()) {
 		t.Errorf("nothing is said of the stop:\n%s", d.err)
 	}
+	return took
 }
 
 // A replica stops in time where the cluster is away, whether it refuses connections or says nothing any more.
@@ -94,69 +109,74 @@ func TestAStopAfterTheClusterHasGone(t *testing.T) {
 	for _, how := range []string{"refuses", "silent"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			n := &cutNetwork{cut: make(chan struct{})}
-			c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, "in"), kfake.ListenFn(n.listen))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			s := &serving{t, strings.Join(c.ListenAddrs(), ","), t.TempDir()}
-			d := s.start("--log-partitions", "4", "--shutdown-timeout", stopMax.String())
-			m := newMember(t, d, "orders")
-			m.join(4)
-			if how == "silent" {
-				close(n.cut)
-			} else {
-				c.Close()
-			}
-			endsInTime(t, d)
-			if !strings.Contains(d.err.String(), "do not restore from it") {
-				t.Errorf("nothing is said of what the data directory may lack:\n%s", d.err)
-			}
+			endsInTime(t, func() time.Duration {
+				n := &cutNetwork{cut: make(chan struct{})}
+				c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, "in"), kfake.ListenFn(n.listen))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				s := &serving{t, strings.Join(c.ListenAddrs(), ","), t.TempDir()}
+				d := s.start("--log-partitions", "4", "--shutdown-timeout", stopMax.String())
+				m := newMember(t, d, "orders")
+				m.join(4)
+				if how == "silent" {
+					close(n.cut)
+				} else {
+					c.Close()
+				}
+				took := endOf(t, d)
+				if !strings.Contains(d.err.String(), "do not restore from it") {
+					t.Errorf("nothing is said of what the data directory may lack:\n%s", d.err)
+				}
+				return took
+			})
 		})
 	}
 }
 
 // A replica that reads the log stops in time, and says at /readyz meanwhile what it does.
 func TestAStopWhileTheLogIsRead(t *testing.T) {
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, "in"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	s := &serving{t, strings.Join(c.ListenAddrs(), ","), t.TempDir()}
-	d := s.start("--log-partitions", "4")
-	m := newMember(t, d, "orders")
-	m.join(4)
-	d.stop()
+	endsInTime(t, func() time.Duration {
+		c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, "in"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		s := &serving{t, strings.Join(c.ListenAddrs(), ","), t.TempDir()}
+		d := s.start("--log-partitions", "4")
+		m := newMember(t, d, "orders")
+		m.join(4)
+		d.stop()
 
-	s.dir = t.TempDir()
-	held := make(chan struct{})
-	defer close(held)
-	c.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		c.SleepControl(func() { <-held })
-		return nil, nil, false
-	})
-	admin, err := fixPort("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d = s.startUnready("--admin-listen", admin, "--shutdown-timeout", stopMax.String())
-	for begun := time.Now(); ; {
-		resp, err := http.Get("http://" + admin + "/readyz")
-		if err == nil {
-			resp.Body.Close()
-			if code, body := get(t, admin, "/readyz"); code == http.StatusServiceUnavailable && strings.Contains(body, "record log: reading, ") && strings.Contains(body, "because: no store (4)") {
-				break
+		s.dir = t.TempDir()
+		held := make(chan struct{})
+		defer close(held)
+		c.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			c.SleepControl(func() { <-held })
+			return nil, nil, false
+		})
+		admin, err := fixPort("127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d = s.startUnready("--admin-listen", admin, "--shutdown-timeout", stopMax.String())
+		for begun := time.Now(); ; {
+			resp, err := http.Get("http://" + admin + "/readyz")
+			if err == nil {
+				resp.Body.Close()
+				if code, body := get(t, admin, "/readyz"); code == http.StatusServiceUnavailable && strings.Contains(body, "record log: reading, ") && strings.Contains(body, "because: no store (4)") {
+					break
+				}
 			}
+			if time.Since(begun) > 30*time.Second {
+				t.Fatalf("the log is not being read:\n%s", d.err)
+			}
+			time.Sleep(20 * time.Millisecond) // nothing tells when it has begun
 		}
-		if time.Since(begun) > 30*time.Second {
-			t.Fatalf("the log is not being read:\n%s", d.err)
-		}
-		time.Sleep(20 * time.Millisecond) // nothing tells when it has begun
-	}
-	endsInTime(t, d)
+		return endOf(t, d)
+	})
 }
 
 // startUnready starts a replica and does not wait until it is ready.

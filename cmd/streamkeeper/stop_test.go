@@ -13,7 +13,8 @@ import (
 
 // A stop is told at /readyz while clients are still served; /healthz stays content, so that nobody ends the process early.
 func TestAStopIsToldBeforeItBegins(t *testing.T) {
-	d := startDev(t, t.TempDir(), "--shutdown-delay", "3s")
+	t.Parallel() // it waits for the delay, which is longer than a slow machine needs for what is asked within it
+	d := startDev(t, t.TempDir(), "--shutdown-delay", "15s", "--shutdown-timeout", "1m")
 	produce(t, d, 1)
 	m := newMember(t, d, "orders")
 	m.join(4)
