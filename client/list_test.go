@@ -47,7 +47,7 @@ func TestListGoesOnWithoutANodeThatHasLeft(t *testing.T) {
 
 	// As long as it is listed, its groups are missing and the error says so.
 	c.on(3, c.metadata)
-	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if got, err := NewAdmin(c.client()).ListStreamsGroups(ctx); err == nil || len(got) != 1 || !strings.Contains(err.Error(), c.node(2).String()) {
 		t.Errorf("%+v, %v", got, err)
@@ -88,7 +88,7 @@ func TestListGoesOnWithoutANodeThatHangs(t *testing.T) {
 		}
 		return resp
 	})
-	const timeout = 500 * time.Millisecond // kgo's, of a request
+	const timeout = 3 * time.Second // kgo's, of a request: no answer of a slow machine takes as long
 	time.AfterFunc(timeout/2, func() { taken.Store(true) })
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -98,7 +98,7 @@ func TestListGoesOnWithoutANodeThatHangs(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	// One time-out of the node that hangs and a pause; what is beyond is for slow machines.
-	if took := time.Since(began); took > 5*time.Second || asked1.Load() != 2 {
+	if took := time.Since(began); took > 20*time.Second || asked1.Load() != 2 {
 		t.Errorf("it took %v; node 1 was asked %d times", took, asked1.Load())
 	}
 }
