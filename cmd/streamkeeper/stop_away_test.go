@@ -93,7 +93,8 @@ func endOf(t *testing.T, d *dev) time.Duration {
 	took := time.Since(begun)
 	t.Logf("the stop took %v", took)
 	if took > stopMax+stopSlack {
-		t.Logf("the stop took %v, --shutdown-timeout is %v:\n%s", took, stopMax, d.err)
+		t.Logf("the stop took %v and ended with %d, --shutdown-timeout is %v:\n%s", took, code, stopMax, d.err)
+		return took // and says nothing else: what was not over by then may have failed
 	}
 	if code != 0 {
 		t.Errorf("exit %d:\n%s", code, d.err)
