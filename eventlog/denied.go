@@ -20,12 +20,13 @@ func unauthorized(err error) bool {
 	return errors.Is(err, kerr.TopicAuthorizationFailed) || errors.Is(err, kerr.ClusterAuthorizationFailed)
 }
 
-// note takes the outcome of a read of p. What has to do with no right changes nothing.
+// note takes the outcome of a read of p. What no broker answered changes nothing; where one answers anything else it has looked at the rights first.
 func (d *denials) note(p int32, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	var answered *kerr.Error
 	switch {
-	case err == nil:
+	case err == nil, errors.As(err, &answered) && !unauthorized(err), errors.Is(err, errNoLeader):
 		delete(d.by, p)
 	case unauthorized(err):
 		if d.by == nil {

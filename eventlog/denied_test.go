@@ -43,9 +43,9 @@ func TestADeniedTopicIsAskedForAgain(t *testing.T) {
 			denied  bool
 		}{
 			{1, 500 * time.Millisecond, true},
-			{0, deniedPause, false},
+			{0, failedPause, false},
 			{1 << 20, time.Minute, true},
-			{0, 2 * deniedPause, false},
+			{0, 2 * failedPause, false},
 			{0, time.Minute, false},
 		} {
 			if before := denials.Swap(c.answers); before <= 0 && c.answers > 0 {

@@ -17,8 +17,9 @@ const (
 	// metadataInterval is how often the topic is looked at without a reason: a topic that was made again, or got more
 	// partitions, is noticed even where every partition reads and writes well.
 	metadataInterval = 30 * time.Second
-	// deniedPause is when the topic is looked at again where the cluster did not let us: it may have been one broker, for a moment.
-	deniedPause = time.Second
+	// failedPause is when the topic is looked at again where it was not seen: the cluster did not let us, did not know it, did not answer. It may have been one broker, for
+	// a moment, and what was found then counts until there is an answer.
+	failedPause = time.Second
 	// metadataPauseMin spaces requests for metadata: fifty partitions that lost their leader ask once.
 	metadataPauseMin = 20 * time.Millisecond
 )
@@ -123,8 +124,8 @@ func (l *leaders) run(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			l.log.Debug("metadata of the log topic", "topic", l.id.Topic, "err", err)
 		}
-		if again = nil; unauthorized(err) {
-			again = time.After(deniedPause)
+		if again = nil; err != nil {
+			again = time.After(failedPause)
 		}
 		sleep(ctx, metadataPauseMin)
 	}

@@ -183,6 +183,14 @@ func (d *declines) passed(p int32, now time.Time) {
 // ofTopic says that what the cluster refuses is a right on the log's topic, which a replica has for all partitions or for none.
 func ofTopic(err error) bool { return errors.Is(err, kerr.TopicAuthorizationFailed) }
 
+// has says that a partition is declined.
+func (d *declines) has(p int32) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	x := d.by[p]
+	return x != nil && x.now
+}
+
 // list are those of this moment, ascending.
 func (d *declines) list() []Decline {
 	d.mu.Lock()

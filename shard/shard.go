@@ -276,7 +276,8 @@ func (s *Shard) watchLease() {
 		s.giveUpProofs()
 	}
 	switch {
-	case !s.wanted && s.blind(): // since it was revoked, see want
+	case !s.wanted && s.blind() && (s.host.cfg.Log.Denied(s.partition) == nil || s.host.declines.has(s.partition)): // since it was revoked, see want; and not denied for a moment
+		s.host.tally.say(slog.LevelInfo, "shards that were revoked are not read here any more and stop", s.partition)
 		s.end(ErrNotOwner)
 	case !valid && !s.wanted:
 		s.host.tally.say(slog.LevelInfo, "lease ended after revocation, shards stop", s.partition)

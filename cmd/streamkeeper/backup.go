@@ -73,6 +73,7 @@ func (c *backupCmd) Run(ctx context.Context, s *stdio) (err error) {
 		fmt.Fprintf(s.err, "There is no topic %s: the backup is without topology descriptions.\n", c.descriptions())
 	} else {
 		cfg.Topic, cfg.Partitions = c.descriptions(), log.Identity().Partitions
+		cfg.SeedBrokers = admin.Answering(ctx, c.BootstrapServers) // the one of before may be away by now
 		annex, err := eventlog.OpenAnnex(ctx, cfg, eventlog.Annexing{What: "topology description topic", Advice: "name another one with --description-topic"})
 		if err != nil {
 			return err

@@ -103,6 +103,7 @@ func (c *restoreCmd) Run(ctx context.Context, s *stdio) error {
 // descriptions restores the topology descriptions, unless their topic has some.
 func (c *restoreCmd) descriptions(ctx context.Context, cfg eventlog.KafkaConfig, held *restorable, s *stdio) error {
 	cfg.Topic = cmp.Or(c.DescriptionTopic, c.LogTopic+topic.TopicSuffix)
+	cfg.SeedBrokers = admin.Answering(ctx, c.BootstrapServers) // the one of before may be away by now
 	annex, err := eventlog.OpenAnnex(ctx, cfg, eventlog.Annexing{
 		What: "topology description topic", BatchBytesWanted: topicBatchBytes, Advice: "name another one with --description-topic, or delete this one",
 	})
@@ -135,7 +136,7 @@ func (c *restoreCmd) mark(ctx context.Context, log *eventlog.Kafka, restoring bo
 
 // fill writes everything and sees that nobody else has.
 func (c *restoreCmd) fill(ctx context.Context, cfg eventlog.KafkaConfig, log *eventlog.Kafka, held *restorable) (records int64, err error) {
-	written, err := c.write(ctx, cfg.SeedBrokers, log, held)
+	written, err := c.write(ctx, c.BootstrapServers, log, held)
 	if err != nil {
 		return 0, err
 	}

@@ -57,14 +57,14 @@ type Service interface {
 	// (design D9); the answer "Ours" is from memory.
 	Judge(ctx context.Context, group string) Verdict
 	// CatchUp reads the log up to its end, for a bounded time, where a lookup of the groups may need it: the owner of a shard may have
-	// changed since this replica last read it. Called before Coordinator where a client is told. The error, shard.ErrBlind, says that this replica
-	// will not hear of it: whoever looks the groups up is to ask another one.
-	CatchUp(ctx context.Context, groups []string) error
+	// changed since this replica last read it. Called before Coordinator where a client is told. It returns those of groups whose owners this replica
+	// will not hear of (shard.ErrBlind): others are to be asked, as for those that it does not know.
+	CatchUp(ctx context.Context, groups []string) (blind []string)
 	// Coordinator names the owner's node of a group of ours; ok is false while nobody owns the shard
 	// (COORDINATOR_NOT_AVAILABLE). known is false where the group isn't known as a streams group here.
 	Coordinator(ctx context.Context, group string) (n Node, known, ok bool)
 	// AskOthers tells of those among groups that Coordinator does not know which this replica can't call the cluster's either, because it has not read
-	// the log: whose they are by what other replicas say. Groups that the result lacks are the cluster's, as far as this replica has read.
+	// the log, and of those that CatchUp returned: whose they are by what other replicas say, or, of the latter, as far as it was read here. Groups that the result lacks are the cluster's, as far as this replica has read.
 	AskOthers(ctx context.Context, who Caller, groups []string) map[string]Found
 
 	Heartbeat(ctx context.Context, c Caller, r *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse

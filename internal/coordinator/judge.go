@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -37,7 +36,11 @@ func (c *Coordinator) Judge(ctx context.Context, group string) Verdict {
 	ctx, cancel := context.WithTimeout(ctx, judgeTimeout)
 	defer cancel()
 	if err := c.barriers.wait(ctx, c.shards.Partition(group)); err != nil {
-		c.log.Warn("can't tell whose a group is", "group", group, "err", err)
+		level := slog.LevelWarn
+		if errors.Is(err, shard.ErrBlind) { // which is said once, where the shard is declined; and clients ask again within moments
+			level = slog.LevelDebug
+		}
+		c.log.Log(ctx, level, "can't tell whose a group is", "group", group, "err", err)
 		return Undecided
 	}
 	if v, ok := c.judgeKnown(group); ok {
@@ -101,16 +104,22 @@ func (c *Coordinator) Coordinator(_ context.Context, group string) (n Node, know
 
 // CatchUp reads up to the log's end before groups are looked up, as far as refreshMax allows: a client that was sent away by a former owner
 // looks the group up wherever it likes, also here, where the successor's claim may not have been read yet. Named once more, the former owner
-// would send the client away again. Only shards of groups that are known here, and not served here, are read. Where that is not allowed this replica would name the former owner, or nobody, until it is.
-func (c *Coordinator) CatchUp(ctx context.Context, groups []string) error {
-	shards := map[int32]bool{}
+// would send the client away again. Only shards of groups that are known here, and not served here, are read. Where that can't be done this replica would name the former owner, or nobody, until it can.
+func (c *Coordinator) CatchUp(ctx context.Context, groups []string) (blind []string) {
+	shards := map[int32][]string{}
 	for _, group := range groups {
 		p := c.shards.Partition(group)
-		if shards[p] || c.shards.Owns(p) {
+		if c.shards.Owns(p) {
 			continue
 		}
-		if known, err := c.shards.Known(group); err == nil && (known || c.hinted(group)) {
-			shards[p] = true
+		switch known, err := c.shards.Known(group); {
+		case err != nil:
+		case known:
+			shards[p] = append(shards[p], group)
+		case c.hinted(group): // others know nothing of it: the owner is the one that was read, who knows better
+			if _, ok := shards[p]; !ok {
+				shards[p] = nil
+			}
 		}
 	}
 	if len(shards) == 0 {
@@ -119,18 +128,21 @@ func (c *Coordinator) CatchUp(ctx context.Context, groups []string) error {
 	ctx, cancel := context.WithTimeout(ctx, refreshMax)
 	defer cancel()
 	ps := slices.Collect(maps.Keys(shards))
-	blind := make([]error, len(ps))
+	unseen := make([]bool, len(ps))
 	fanout(len(ps), func(i int) {
 		// What is known already is named otherwise: the former owner says what it knows.
 		err := c.barriers.wait(ctx, ps[i])
-		if errors.Is(err, shard.ErrBlind) {
-			blind[i] = err
-		}
+		unseen[i] = errors.Is(err, shard.ErrBlind)
 		if err != nil && c.log.Enabled(ctx, slog.LevelDebug) {
 			c.log.Debug("a group is looked up in an older state of the log", "partition", ps[i], "err", err)
 		}
 	})
-	return cmp.Or(blind...)
+	for i, p := range ps {
+		if unseen[i] {
+			blind = append(blind, shards[p]...)
+		}
+	}
+	return blind
 }
 
 // hinted says that a lookup of a group that is not in the log names the owner of its shard all the same, because a streams client was sent away

@@ -66,8 +66,11 @@ func (c *Coordinator) Nodes() []Node {
 		}
 	}
 	nodes := []Node{c.cfg.Node}
-	for _, n := range c.untold() {
-		newest[n.ID] = seen{node: n} // alive a moment ago, at this address: what was read may be from long ago
+	untold, at := c.untold()
+	for _, n := range untold {
+		if newest[n.ID].at <= at { // alive then, at this address: what was read may be from long ago, or from since
+			newest[n.ID] = seen{n, at}
+		}
 	}
 	for _, s := range newest {
 		nodes = append(nodes, s.node)
@@ -77,18 +80,18 @@ func (c *Coordinator) Nodes() []Node {
 }
 
 // untold are the replicas that the ownership group named lately, where this one has not read all of the log, so may not have read of them. Its lookups name them
-// (AskOthers), and clients look for what a lookup names among the nodes.
-func (c *Coordinator) untold() []Node {
-	nodes := c.others.lately()
+// (AskOthers), and clients look for what a lookup names among the nodes. at is when, in milliseconds since 1970.
+func (c *Coordinator) untold() (nodes []Node, at int64) {
+	nodes, when := c.others.lately()
 	if len(nodes) == 0 {
-		return nil
+		return nil, 0
 	}
 	for p := range c.shards.Partitions() {
 		if c.shards.Unread(p) {
-			return nodes
+			return nodes, when.UnixMilli()
 		}
 	}
-	return nil
+	return nil, 0
 }
 
 // Owners are the ids of the nodes that own a shard. What this replica does not serve it reads to the end of the log first, as far as refreshMax

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -9,12 +10,17 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"streamkeeper/shard"
 )
 
 // A replica that reads its log anew, or was stopped for a while, does not know which groups are ours. Where it led a client of one to the cluster's
 // coordinator, the client would come back with an error; where it called all groups ours, plain consumers would wait for as long as a log takes to be read. So it asks
 // other replicas, and where none can tell the client is told to ask again (COORDINATOR_NOT_AVAILABLE, the one error of a lookup that all clients
 // take for that).
+//
+// One that has read it, and is cut off from the broker that has a partition, or lost its right to read it, knows groups and not who owns them by now. It asks others as well; where none can
+// tell, as where all of them are cut off from that broker, it names whom it knows: a shard that nobody can claim has the owner that it had.
 
 const (
 	// othersMax is how many replicas are asked for one group, one after the other: one that has read the log suffices.
@@ -47,8 +53,21 @@ type others struct {
 // AskOthers implements Service.
 func (c *Coordinator) AskOthers(ctx context.Context, who Caller, groups []string) map[string]Found {
 	out, asked := c.lookAgain(ctx, groups)
-	if len(asked) == 0 || c.cfg.Peers == nil || fromReplica(who) { // which asks others itself
+	if len(asked) == 0 || fromReplica(who) { // which asks others itself
 		return out
+	}
+	for _, group := range c.askAll(ctx, asked, out) {
+		if n, known, ok := c.Coordinator(ctx, group); known { // before it was cut off
+			out[group] = Found{Node: n, OK: ok}
+		}
+	}
+	return out
+}
+
+// askAll asks other replicas for groups, puts what they say into out, and returns those of which none could tell.
+func (c *Coordinator) askAll(ctx context.Context, asked []string, out map[string]Found) (left []string) {
+	if c.cfg.Peers == nil {
+		return asked
 	}
 	ctx, cancel := context.WithTimeout(ctx, othersTimeout)
 	defer cancel()
@@ -65,7 +84,7 @@ func (c *Coordinator) AskOthers(ctx context.Context, who Caller, groups []string
 		found := make([]Found, len(asked))
 		fanout(len(asked), func(i int) { found[i] = c.askOther(asking, node, asked[i], replicas) })
 		done()
-		var left []string
+		left = nil
 		for i, group := range asked {
 			if out[group] = found[i]; !found[i].Cluster && !found[i].OK {
 				left = append(left, group)
@@ -73,11 +92,11 @@ func (c *Coordinator) AskOthers(ctx context.Context, who Caller, groups []string
 		}
 		asked = left
 	}
-	return out
+	return asked
 }
 
 // lookAgain looks at groups that were not known a moment ago. A shard of which that was not read to its end lately is read first, as far as refreshMax allows. out has
-// those that are known now, and with nothing said of them those that others have to be asked for, which asked lists; what it lacks is the cluster's.
+// those that are known now, and with nothing said of them those that others have to be asked for, which asked lists, among them all of shards of which nothing is seen here any more; what it lacks is the cluster's.
 func (c *Coordinator) lookAgain(ctx context.Context, groups []string) (out map[string]Found, asked []string) {
 	out = map[string]Found{}
 	look := func(group string, read bool) {
@@ -105,13 +124,19 @@ func (c *Coordinator) lookAgain(ctx context.Context, groups []string) (out map[s
 	}
 	ctx, cancel := context.WithTimeout(ctx, refreshMax)
 	defer cancel()
-	read := make([]bool, len(ps))
+	read, blind := make([]bool, len(ps)), make([]bool, len(ps))
 	fanout(len(ps), func(i int) {
 		// Where the end of a log that was read can't be asked for, and nobody said that there is more, there is nothing else to go by than what was read.
-		read[i] = c.barriers.wait(ctx, ps[i]) == nil || !c.shards.Unread(ps[i])
+		err := c.barriers.wait(ctx, ps[i])
+		read[i], blind[i] = err == nil || !c.shards.Unread(ps[i]), errors.Is(err, shard.ErrBlind)
 	})
 	for i, p := range ps {
 		for _, group := range stale[p] {
+			if blind[i] {
+				out[group] = Found{}
+				asked = append(asked, group)
+				continue
+			}
 			look(group, read[i])
 		}
 	}
@@ -187,7 +212,11 @@ func (o *others) list(ctx context.Context, c *Coordinator) []Node {
 // refresh asks the ownership group for its replicas, for everybody who waits. It has a time of its own: whoever came first may leave, and who asks has time left for the
 // replicas where the group does not tell.
 func (o *others) refresh(c *Coordinator) {
-	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
+	timeout := listTimeout
+	if len(c.Nodes()) == 1 { // the log names nobody else to ask
+		timeout = othersTimeout
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	nodes, told := c.otherReplicas(ctx)
 	cancel()
 	o.mu.Lock()
@@ -218,14 +247,14 @@ func (c *Coordinator) otherReplicas(ctx context.Context) (nodes []Node, told boo
 	return slices.DeleteFunc(nodes, func(n Node) bool { return n.ID == c.cfg.Node.ID }), err == nil
 }
 
-// lately are those that the group named within toldFor.
-func (o *others) lately() []Node {
+// lately are those that the group named within toldFor, and when.
+func (o *others) lately() ([]Node, time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.told) == 0 || time.Since(o.toldAt) >= toldFor {
-		return nil
+		return nil, time.Time{}
 	}
-	return slices.Clone(o.told)
+	return slices.Clone(o.told), o.toldAt
 }
 
 // drop forgets what the group said of a replica.

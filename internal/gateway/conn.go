@@ -135,12 +135,19 @@ func (c *conn) closeSockets() {
 	defer c.mu.Unlock()
 	for i, s := range c.socks {
 		if s != nil {
-			if tcp, ok := s.(*net.TCPConn); ok && i == 0 && c.passes(context.Cause(c.ctx)) {
-				_ = tcp.SetLinger(0)
+			if i == 0 && c.passes(context.Cause(c.ctx)) {
+				reset(s)
 			}
 			s.Close()
 			c.socks[i] = nil
 		}
+	}
+}
+
+// reset has the next Close of a connection reset it.
+func reset(nc net.Conn) {
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // where that fails it is closed
 	}
 }
 
@@ -152,7 +159,7 @@ func (c *conn) passes(why error) bool {
 		return false
 	}
 	var refused *refusal
-	return c.g.draining.Load() || errors.Is(why, errMoved) || errors.As(why, &refused) && (refused.kind == "upstream" || refused.kind == "upstream down")
+	return c.g.draining.Load() || errors.As(why, &refused) && (refused.kind == "upstream" || refused.kind == "upstream down")
 }
 
 // drain makes the receiver stop where it waits for a new request.

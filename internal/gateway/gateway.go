@@ -296,6 +296,7 @@ func (g *Gateway) admit(nc net.Conn, l listener) {
 	open := len(g.conns)
 	if g.draining.Load() || open >= g.limits.ConnectionsMax {
 		g.mu.Unlock()
+		reset(nc) // see passes
 		nc.Close()
 		if !g.draining.Load() {
 			g.metrics.refuse(g.ctx, "connections")

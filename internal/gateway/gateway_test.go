@@ -46,7 +46,7 @@ type service struct {
 	verdicts map[string]coordinator.Verdict // default Foreign
 	judged   []string
 	caughtUp []string // groups before whose lookup the log was read
-	blind    error    // of CatchUp
+	blind    []string // of CatchUp
 	callers  []coordinator.Caller
 	commits  map[string]int64 // "group/topic/partition" → offset
 	deleted  []string
@@ -85,7 +85,7 @@ func (s *service) Owners(context.Context) (map[int32]bool, bool) {
 	}
 	return owners, !s.behind
 }
-func (s *service) CatchUp(_ context.Context, groups []string) error {
+func (s *service) CatchUp(_ context.Context, groups []string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.caughtUp = append(s.caughtUp, groups...)

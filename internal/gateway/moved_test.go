@@ -3,15 +3,14 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"streamkeeper/internal/wire"
-	"streamkeeper/shard"
+	"streamkeeper/internal/coordinator"
 )
 
 func TestConnectionEndsAfterTheAnswerThatSendsTheClientAway(t *testing.T) {
@@ -39,67 +38,21 @@ func TestConnectionEndsAfterTheAnswerThatSendsTheClientAway(t *testing.T) {
 	}
 }
 
-// A lookup at a replica that may not read the log has no answer: the client asks another node.
-func TestALookupAtABlindReplicaEndsTheConnection(t *testing.T) {
+// Of a group whose owner this replica won't hear of others are asked, though it is known; in one lookup with others that are not of that kind.
+func TestALookupOfWhatThisReplicaDoesNotSeeAnyMore(t *testing.T) {
 	svc := newService()
-	svc.blind = shard.ErrBlind
-	c := cluster(t)
-	g, _ := start(t, svc, c.ListenAddrs())
-	cl := raw(t, brokerAddr(t, g, 0))
+	svc.verdicts["seen"], svc.verdicts["unseen"], svc.verdicts["nobody's"] = coordinator.Ours, coordinator.Ours, coordinator.Ours
+	svc.blind = []string{"unseen", "nobody's"}
+	svc.others = map[string]coordinator.Found{"unseen": {Node: coordinator.Node{ID: 1000007, Host: "other", Port: 9292}, OK: true}, "nobody's": {}}
+	g, _ := start(t, svc, cluster(t).ListenAddrs())
 	req := kmsg.NewPtrFindCoordinatorRequest()
-	req.Version, req.CoordinatorKeys = 4, []string{"g"}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if resp, err := cl.Exchange(ctx, req); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("answered %+v, %v, want the end of the connection", resp, err)
+	req.CoordinatorKeys = []string{"seen", "unseen", "nobody's"}
+	resp := ask[*kmsg.FindCoordinatorResponse](t, raw(t, brokerAddr(t, g, 0)), 4, req)
+	got := map[string]string{}
+	for _, c := range resp.Coordinators {
+		got[c.Key] = fmt.Sprint(c.NodeID, " ", c.ErrorCode)
 	}
-}
-
-// What was asked before such a lookup, without waiting, is answered before the connection ends: here and by the cluster.
-func TestALookupThatIsSentAwayLeavesTheAnswersBeforeIt(t *testing.T) {
-	release := make(chan struct{})
-	up := startScripted(t, "127.0.0.1:0", nil)
-	answers := clusterAnswers(up)
-	up.change(func(s *scripted) {
-		s.answer = func(h wire.Header, req kmsg.Request) kmsg.Response {
-			if r, ok := req.ResponseKind().(*kmsg.FetchResponse); ok {
-				<-release
-				return r
-			}
-			return answers(h, req)
-		}
-	})
-	svc := newService()
-	svc.heartbeat = func(_ context.Context, r *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse {
-		<-release
-		return r.ResponseKind().(*kmsg.StreamsGroupHeartbeatResponse)
-	}
-	svc.blind = shard.ErrBlind
-	g, _ := start(t, svc, []string{up.addr()})
-	cl := raw(t, brokerAddr(t, g, 1))
-	hb := kmsg.NewPtrStreamsGroupHeartbeatRequest()
-	hb.SetVersion(1)
-	hb.Group, hb.MemberID = "g", "m"
-	fetch := kmsg.NewPtrFetchRequest()
-	fetch.SetVersion(13)
-	find := kmsg.NewPtrFindCoordinatorRequest()
-	find.SetVersion(4)
-	find.CoordinatorKeys = []string{"g"}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	for _, req := range []kmsg.Request{hb, fetch, find} {
-		if _, err := cl.Send(ctx, req); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually(t, "the lookup", func() bool { svc.mu.Lock(); defer svc.mu.Unlock(); return len(svc.caughtUp) > 0 })
-	close(release)
-	for _, name := range []string{"heartbeat", "fetch"} {
-		if _, err := cl.ReceiveRaw(ctx); err != nil {
-			t.Fatalf("the answer to the %s that was asked before: %v", name, err)
-		}
-	}
-	if _, err := cl.ReceiveRaw(ctx); !errors.Is(err, io.EOF) {
-		t.Errorf("after them: %v, want the end of the connection", err)
+	if got["seen"] != fmt.Sprint(svc.Node().ID, " 0") || got["unseen"] != "1000007 0" || got["nobody's"] != "-1 15" {
+		t.Errorf("%v", got)
 	}
 }

@@ -191,7 +191,7 @@ func (c *conn) takeDecoded(h wire.Header, n int, r *route) error {
 
 // carryOut sends upstream what a plan has for the cluster, gives the worker what it has for us, and queues the slot.
 func (c *conn) carryOut(rq *request, p plan) error {
-	s := &slot{header: rq.Header, ready: p.answer, merge: p.merge, end: p.end}
+	s := &slot{header: rq.Header, ready: p.answer, merge: p.merge}
 	if s.ready != nil && rq.Key != apiVersions { // whose answer may be in version 0 on purpose
 		s.ready.SetVersion(rq.Version)
 	}

@@ -13,13 +13,12 @@ import (
 )
 
 // slot is an answer that is due. What it has says where it comes from: ready is known at once, a job is run by the
-// worker, up is read from upstream; with both up and job the two are merged. With end it is none.
+// worker, up is read from upstream; with both up and job the two are merged.
 type slot struct {
 	header wire.Header // of the client's request
 
 	ready kmsg.Response
 	job   *job
-	end   error // nothing: the connection ends in its place, after all answers before it
 
 	up        *upstream
 	upVersion int16 // of the request that went upstream
@@ -84,12 +83,6 @@ func keep(b []byte) []byte {
 }
 
 func (c *conn) answer(s *slot) error {
-	if s.end != nil {
-		if err := c.client.w.Flush(); err != nil {
-			return err
-		}
-		return s.end
-	}
 	if s.up == nil {
 		resp, err := c.localAnswer(s)
 		if err != nil {

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -213,9 +212,9 @@ func planFindCoordinator(c *conn, rq *request) (plan, error) {
 	if rq.Version < 4 {
 		keys = []string{req.CoordinatorKey}
 	}
-	if err := c.g.service.CatchUp(c.ctx, keys); err != nil {
-		// A client goes on asking whom it is connected with; without a connection it asks another node.
-		return plan{end: fmt.Errorf("%w: %w", errMoved, err)}, nil
+	blind := map[string]bool{}
+	for _, group := range c.g.service.CatchUp(c.ctx, keys) {
+		blind[group] = true
 	}
 	answers := map[string]kmsg.FindCoordinatorResponseCoordinator{}
 	answer := func(group string, n coordinator.Node, ok bool) {
@@ -231,7 +230,7 @@ func planFindCoordinator(c *conn, rq *request) (plan, error) {
 	}
 	var unknown, foreign []string
 	for _, group := range keys {
-		if n, known, ok := c.g.service.Coordinator(c.ctx, group); known {
+		if n, known, ok := c.g.service.Coordinator(c.ctx, group); known && !blind[group] {
 			answer(group, n, ok)
 		} else {
 			unknown = append(unknown, group)

@@ -27,7 +27,6 @@ type plan struct {
 	rewrite func(*Gateway, kmsg.Response)               // of the cluster's answer
 	merge   func(up, local kmsg.Response) kmsg.Response // both parts into one answer
 	group   string                                      // for the span
-	end     error                                       // there is no answer: the connection ends with it after those that are due before
 }
 
 func forward() plan                   { return plan{forward: true} }

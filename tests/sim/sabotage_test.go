@@ -110,7 +110,7 @@ type brokenService struct {
 }
 
 // CatchUp implements coordinator.Service.
-func (b *brokenService) CatchUp(ctx context.Context, groups []string) error {
+func (b *brokenService) CatchUp(ctx context.Context, groups []string) []string {
 	if b.how == hurried {
 		return nil
 	}
