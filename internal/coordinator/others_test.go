@@ -345,6 +345,10 @@ func TestReplicasThatTheGroupNamesAreNodesWhileTheLogIsUnread(t *testing.T) {
 		logged = []eventlog.Owner{owner(1000002, "before:1", time.Now())}
 		want("an older address in the log", b, d)
 		time.Sleep(2 * liveFor)
+		older := logged
+		logged = []eventlog.Owner{owner(1000002, "since:1", time.Now())}
+		want("a newer address in the log", Node{1000002, "since", 1}, d)
+		logged = older
 		s.err["members"] = errors.New("away")
 		ask()
 		want("while the group does not answer any more", b, d)
