@@ -39,16 +39,20 @@ func (s *Store) Close() error {
 	if full == nil && e.err() == nil {
 		err = e.flush()
 	}
-	e.retire(func() { err = errors.Join(err, e.close()) })
+	closed := make(chan error, 1)
+	go e.retire(func() { // on a disk that hangs, or behind a reader that does, after Close has given up: whoever opens the directory next needs the lock
+		told := errors.Join(err, e.close())
+		if e.err() != nil || full != nil {
+			told = nil // it was told, and what is on disk is whole
+		}
+		closed <- errors.Join(told, s.lock.Close())
+	})
 	select {
-	case <-e.idle:
+	case err := <-closed:
+		return err
 	case <-time.After(closeWaitMax):
 		return fmt.Errorf("projection: %s is still being read, and was left open", s.cfg.Dir)
 	}
-	if e.err() != nil || full != nil {
-		err = nil // it was told, and what is on disk is whole
-	}
-	return errors.Join(err, s.lock.Close())
 }
 
 // flushNowAndThen writes to disk what is in memory, so that a kill costs little.
@@ -66,7 +70,8 @@ func (s *Store) flushNowAndThen() {
 		if err != nil {
 			return
 		}
-		if s.disk.full() == nil && e.err() == nil && e.dirty.Swap(false) {
+		// Each asking adds a memtable, also behind a flush that does not end.
+		if s.disk.full() == nil && e.err() == nil && e.flushBegan.Load() == 0 && e.dirty.Swap(false) {
 			if _, err := e.db.AsyncFlush(); err != nil {
 				e.breakDown(err)
 			}

@@ -26,6 +26,7 @@ type disk struct {
 	logger  *slog.Logger
 	armed   atomic.Bool           // while opening and closing, a full disk is an error like any other
 	isFull  atomic.Pointer[error] // nil: it is not
+	spaceAt atomic.Int64          // when a full disk had space again, in nanoseconds since clockStart
 	closing chan struct{}
 	probe   time.Duration // diskProbeInterval
 	pause   time.Duration // openFilePause
@@ -74,6 +75,7 @@ func (d *disk) waitForSpace() {
 		case <-t.C:
 		}
 		if err := d.writeProbe(); !errors.Is(err, syscall.ENOSPC) {
+			d.spaceAt.Store(int64(time.Since(clockStart)))
 			d.isFull.Store(nil)
 			d.logger.Info("projection: the disk has space again", "dir", d.dir)
 			return

@@ -79,6 +79,7 @@ func TestAFullDiskIsWaitedOut(t *testing.T) {
 func aFullDiskIsWaitedOut(t *testing.T, full error) {
 	d := newSickDisk()
 	s := openSick(t, d)
+	s.disk.hang = 50 * time.Millisecond
 	must(t, s.Batch(1, groupsBatch(0, "a", "b")))
 	d.writes("", full)
 	startFlush(t, s)
@@ -96,6 +97,7 @@ func aFullDiskIsWaitedOut(t *testing.T, full error) {
 		t.Errorf("a batch while the disk is full is not told: %d", read)
 	}
 	wantGroups(t, s, 1, "a", "b", "c")
+	time.Sleep(3 * s.disk.hang) // the flush waits for space
 	must(t, s.Reads(1))
 	next, taken := int64(3), 0
 	raw := eventlog.Encode(eventlog.Record{
@@ -314,33 +316,43 @@ func TestWritersWaitForASlowDisk(t *testing.T) {
 		Key:   eventlog.Key{Type: eventlog.TypeOffsetCommit, Group: "g", Topic: "t"},
 		Value: &eventlog.OffsetCommit{Metadata: strings.Repeat("x", 30_000), ExpireTimestamp: -1},
 	})
-	var offset atomic.Int64
+	var written atomic.Int64
+	const writers = 3 // a partition each
 	done := make(chan error)
-	go func() {
-		for {
-			b := eventlog.Batch{HighWatermark: 1 << 40}
-			for range 50 {
-				b.Entries = append(b.Entries, eventlog.Entry{Offset: offset.Add(1) - 1, ProducerID: -1, Key: raw.Key, Value: raw.Value})
+	for p := range int32(writers) {
+		go func() {
+			for offset := int64(0); ; {
+				b := eventlog.Batch{HighWatermark: 1 << 40}
+				for range 50 {
+					b.Entries = append(b.Entries, eventlog.Entry{Offset: offset, ProducerID: -1, Key: raw.Key, Value: raw.Value})
+					offset++
+				}
+				b.Next = offset
+				if err := s.Batch(p, b); err != nil {
+					done <- err
+					return
+				}
+				written.Add(50)
 			}
-			b.Next = offset.Load()
-			if err := s.Batch(1, b); err != nil {
-				done <- err
-				return
-			}
-		}
-	}()
-	until(t, "the writer waits", func() bool {
-		before := offset.Load()
+		}()
+	}
+	until(t, "the writers wait", func() bool {
+		before := written.Load()
 		time.Sleep(100 * time.Millisecond) // long against the milliseconds of a batch
-		return before > 0 && offset.Load() == before
+		return before > 0 && written.Load() == before
 	})
+	if most := int64(memTableBytesMax+easeBytes)/int64(len(raw.Value)) + 50*writers; written.Load() > most { // no more than one would have written
+		t.Errorf("%d records were taken, of at most %d", written.Load(), most)
+	}
 	if waiting := s.engine.db.Metrics().MemTable.Size; waiting > memTableBytesMax+2*memTableBytes {
 		t.Errorf("%d MB wait", waiting>>20)
 	}
 	closed := make(chan error)
 	go func() { closed <- s.Close() }()
-	if err := <-done; !errors.Is(err, ErrClosed) { // the one that waited is done first, the next is refused
-		t.Errorf("the writer: %v", err)
+	for range writers {
+		if err := <-done; !errors.Is(err, ErrClosed) { // the one that waited is done first, the next is refused
+			t.Errorf("a writer: %v", err)
+		}
 	}
 	d.mu.Unlock()
 	must(t, <-closed)

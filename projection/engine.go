@@ -33,14 +33,15 @@ type engine struct {
 	flushed     chan struct{} // a flush ended
 	flushFailed atomic.Bool   // the last one did
 	written     atomic.Int64  // bytes since the last look at what waits
+	pressed     atomic.Bool   // too much waited at the last look
+	easing      sync.Mutex    // of whoever looks
 	held        atomic.Int64  // bytes written while the disk was full, since the last flush that succeeded
 	flushBegan  atomic.Int64  // ns since clockStart, of the flush under way; 0: none is
 	dirty       atomic.Bool   // something was written since the last regular flush
 
 	mu      sync.Mutex
-	refs    int           // readers and writers
-	retired func()        // set when nobody may begin any more; called when refs is 0
-	idle    chan struct{} // closed when retired was called
+	refs    int    // readers and writers
+	retired func() // set when nobody may begin any more; called when refs is 0
 }
 
 const (
@@ -67,7 +68,7 @@ const (
 func openEngine(d *disk, dir string, number int, cacheBytes int64, logger *slog.Logger) (_ *engine, err error) {
 	e := &engine{
 		number: number, dir: dir, disk: d, logger: logger,
-		cache: pebble.NewCache(cacheBytes), flushed: make(chan struct{}, 1), idle: make(chan struct{}),
+		cache: pebble.NewCache(cacheBytes), flushed: make(chan struct{}, 1),
 	}
 	defer func() {
 		// Pebble panics on some damaged files: a store that can't be opened is a store that can't be opened.
@@ -132,6 +133,7 @@ func (e *engine) hangs() error {
 	if began == 0 {
 		return nil
 	}
+	began = max(began, e.disk.spaceAt.Load()) // a flush that found the disk full went on then
 	if took := time.Since(clockStart) - time.Duration(began); took > e.disk.hang {
 		return fmt.Errorf("%w: %s: a flush takes longer than %v", ErrStorage, e.dir, e.disk.hang)
 	}
@@ -186,19 +188,23 @@ func (e *engine) commit(b *pebble.Batch) error {
 	return e.err()
 }
 
-// ease waits while too much waits to be flushed or compacted. It returns at once when the disk is full, the engine is
+// ease waits while too much waits to be flushed or compacted, and so do all others that come meanwhile. It returns at once when the disk is full, the engine is
 // broken or the store closes: the caller looks at those.
 func (e *engine) ease(closing <-chan struct{}) {
-	if e.written.Load() < easeBytes {
+	if e.written.Load() < easeBytes && !e.pressed.Load() {
 		return
 	}
+	e.easing.Lock() // one looks, for all
+	defer e.easing.Unlock()
 	e.written.Store(0)
 	const look = 20 * time.Millisecond // flushes tell, compactions don't
 	for e.disk.full() == nil && e.err() == nil {
 		m := e.db.Metrics()
 		if m.MemTable.Size <= memTableBytesMax && m.Levels[0].Sublevels <= sublevelsMax {
+			e.pressed.Store(false)
 			return
 		}
+		e.pressed.Store(true)
 		select {
 		case <-closing:
 			return
@@ -255,7 +261,6 @@ func (e *engine) release() {
 	e.mu.Unlock()
 	if last && retired != nil {
 		retired()
-		close(e.idle)
 	}
 }
 
@@ -267,7 +272,6 @@ func (e *engine) retire(after func()) {
 	e.mu.Unlock()
 	if last {
 		after()
-		close(e.idle)
 	}
 }
 

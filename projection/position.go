@@ -105,8 +105,11 @@ func (s *Store) Reads(p int32) error {
 		return err
 	}
 	defer e.release()
-	if full := s.disk.full(); full != nil && e.held.Load() >= heldBytesMax {
-		return full
+	if full := s.disk.full(); full != nil {
+		if e.held.Load() >= heldBytesMax {
+			return full
+		}
+		return e.err() // a flush that waits for space does not make it one that hangs
 	}
 	return firstError(e.err(), e.hangs())
 }

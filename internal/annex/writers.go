@@ -17,6 +17,8 @@ const (
 	adoptTimeout = 30 * time.Second
 	// renewLook is how often it is looked whether a claim was renewed: a round trip to the cluster takes about as long.
 	renewLook = 10 * time.Millisecond
+	// renewAgain is when it is asked for once more: a renewal that fails takes as long as a request to a coordinator that moves.
+	renewAgain = 5 * time.Second
 )
 
 // errNotServed: this replica does not serve the partition.
@@ -42,7 +44,7 @@ type adoption struct {
 // write calls do with the partition's writer, adopting the claim in force first if need be; do must tell outcome what became of its
 // append. It is not called once ctx has ended, nor concurrently with another do.
 func (pt *part) write(ctx context.Context, annex eventlog.Annex, do func(w eventlog.Writer, outcome func(error))) error {
-	renewed := false
+	var renewed time.Time
 	for {
 		held, ok := pt.space.cfg.Holding(pt.p)
 		if ctx.Err() != nil { // in this order, see doc.go
@@ -71,9 +73,9 @@ func (pt *part) write(ctx context.Context, annex eventlog.Annex, do func(w event
 			}
 		case pt.spent != nil && sameEpoch(*pt.spent, held.Claim):
 			pt.mu.Unlock()
-			if !renewed {
+			if time.Since(renewed) >= renewAgain { // it may fail as well, and is not tried again by itself for a part of RenewInterval
 				held.Renew()
-				renewed = true
+				renewed = time.Now()
 			}
 			if err := pause(ctx, renewLook); err != nil {
 				return err

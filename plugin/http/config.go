@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	nethttp "net/http"
 	"net/url"
 	"os"
@@ -135,6 +136,10 @@ func (c *Config) tls() (*tls.Config, error) {
 	return t, nil
 }
 
+// pingAfter is how long nothing may come over an HTTP/2 connection before it is asked whether it is alive: as long as calls come, one whose peer vanished would be
+// used until the kernel gives it up, a quarter of an hour.
+const pingAfter = 10 * time.Second
+
 // responseHeaderBytesMax bounds an answer's headers: nothing in them is used but the type and some words.
 const responseHeaderBytesMax = 64 << 10
 
@@ -147,5 +152,8 @@ func (c *Config) transport() (*nethttp.Transport, error) {
 		Proxy: nethttp.ProxyFromEnvironment, TLSClientConfig: t, ForceAttemptHTTP2: true,
 		MaxConnsPerHost: c.Connections, MaxIdleConns: c.Connections, MaxIdleConnsPerHost: c.Connections,
 		IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: responseHeaderBytesMax,
+		// A connection outlives the call that made it, and counts among Connections: one that does not come about must end by itself.
+		DialContext: (&net.Dialer{Timeout: c.Timeout}).DialContext, TLSHandshakeTimeout: c.Timeout,
+		HTTP2: &nethttp.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: c.Timeout},
 	}, nil
 }
