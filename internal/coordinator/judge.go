@@ -112,14 +112,8 @@ func (c *Coordinator) CatchUp(ctx context.Context, groups []string) (blind []str
 		if c.shards.Owns(p) {
 			continue
 		}
-		switch known, err := c.shards.Known(group); {
-		case err != nil:
-		case known:
+		if known, err := c.shards.Known(group); err == nil && (known || c.hinted(group)) {
 			shards[p] = append(shards[p], group)
-		case c.hinted(group): // others know nothing of it: the owner is the one that was read, who knows better
-			if _, ok := shards[p]; !ok {
-				shards[p] = nil
-			}
 		}
 	}
 	if len(shards) == 0 {

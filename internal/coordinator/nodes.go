@@ -66,10 +66,10 @@ func (c *Coordinator) Nodes() []Node {
 		}
 	}
 	nodes := []Node{c.cfg.Node}
-	untold, at := c.untold()
+	untold, read := c.untold()
 	for _, n := range untold {
-		if newest[n.ID].at <= at { // alive then, at this address: what was read may be from long ago, or from since
-			newest[n.ID] = seen{n, at}
+		if newest[n.ID].at <= read[n.ID] { // alive then, at this address; unless more was read of it since
+			newest[n.ID] = seen{node: n}
 		}
 	}
 	for _, s := range newest {
@@ -80,18 +80,19 @@ func (c *Coordinator) Nodes() []Node {
 }
 
 // untold are the replicas that the ownership group named lately, where this one has not read all of the log, so may not have read of them. Its lookups name them
-// (AskOthers), and clients look for what a lookup names among the nodes. at is when, in milliseconds since 1970.
-func (c *Coordinator) untold() (nodes []Node, at int64) {
-	nodes, when := c.others.lately()
+// (AskOthers), and clients look for what a lookup names among the nodes. read is what had been read of them when it named them: timestamps by
+// the clock of each. Two of one replica can be compared.
+func (c *Coordinator) untold() (nodes []Node, read map[int32]int64) {
+	nodes, read = c.others.lately()
 	if len(nodes) == 0 {
-		return nil, 0
+		return nil, nil
 	}
 	for p := range c.shards.Partitions() {
 		if c.shards.Unread(p) {
-			return nodes, when.UnixMilli()
+			return nodes, read
 		}
 	}
-	return nil, 0
+	return nil, nil
 }
 
 // Owners are the ids of the nodes that own a shard. What this replica does not serve it reads to the end of the log first, as far as refreshMax

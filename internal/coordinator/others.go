@@ -48,6 +48,7 @@ type others struct {
 	look   chan struct{} // closed when the group has been asked; nil: nobody asks it. Lookups that come meanwhile need the same answer
 	told   []Node        // the last that the group itself named
 	toldAt time.Time
+	read   map[int32]int64 // the newest timestamps of replicas' ownership records when it was asked, by node
 }
 
 // AskOthers implements Service.
@@ -59,6 +60,15 @@ func (c *Coordinator) AskOthers(ctx context.Context, who Caller, groups []string
 	for _, group := range c.askAll(ctx, asked, out) {
 		if n, known, ok := c.Coordinator(ctx, group); known { // before it was cut off
 			out[group] = Found{Node: n, OK: ok}
+		}
+	}
+	for group, f := range out {
+		if !f.Cluster || !c.hinted(group) {
+			continue
+		}
+		// A streams client was sent away from here: whom it asks next serves it, or knows better where to send it.
+		if nodes := c.others.list(ctx, c); len(nodes) > 0 {
+			out[group] = Found{Node: nodes[0], OK: true}
 		}
 	}
 	return out
@@ -216,6 +226,7 @@ func (o *others) refresh(c *Coordinator) {
 	if len(c.Nodes()) == 1 { // the log names nobody else to ask
 		timeout = othersTimeout
 	}
+	read := c.lastSaid()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	nodes, told := c.otherReplicas(ctx)
 	cancel()
@@ -225,8 +236,22 @@ func (o *others) refresh(c *Coordinator) {
 	close(o.look)
 	o.look = nil
 	if told {
-		o.told, o.toldAt = nodes, o.at
+		o.told, o.toldAt, o.read = nodes, o.at, read
 	}
+}
+
+// lastSaid are the timestamps of the newest ownership record of each replica that was read, by that replica's own clock.
+func (c *Coordinator) lastSaid() map[int32]int64 {
+	said := map[int32]int64{}
+	for _, o := range c.cfg.Replicas() {
+		said[o.NodeID] = max(said[o.NodeID], o.Timestamp)
+	}
+	for p := range c.shards.Partitions() {
+		if o, ok := c.shards.Owner(p); ok {
+			said[o.NodeID] = max(said[o.NodeID], o.Timestamp)
+		}
+	}
+	return said
 }
 
 // otherReplicas are those that are in the ownership group, or, with told false, those that the log names where the group does not tell.
@@ -247,14 +272,14 @@ func (c *Coordinator) otherReplicas(ctx context.Context) (nodes []Node, told boo
 	return slices.DeleteFunc(nodes, func(n Node) bool { return n.ID == c.cfg.Node.ID }), err == nil
 }
 
-// lately are those that the group named within toldFor, and when.
-func (o *others) lately() ([]Node, time.Time) {
+// lately are those that the group named within toldFor, and what had been read of them then.
+func (o *others) lately() ([]Node, map[int32]int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.told) == 0 || time.Since(o.toldAt) >= toldFor {
-		return nil, time.Time{}
+		return nil, nil
 	}
-	return slices.Clone(o.told), o.toldAt
+	return slices.Clone(o.told), o.read // which is not written any more
 }
 
 // drop forgets what the group said of a replica.

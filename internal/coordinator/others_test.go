@@ -340,13 +340,12 @@ func TestReplicasThatTheGroupNamesAreNodesWhileTheLogIsUnread(t *testing.T) {
 		}
 		b, d := Node{1000002, "b", 1}, Node{1000003, "c", 1}
 		want("before anybody asked")
+		logged = []eventlog.Owner{owner(1000002, "before:1", time.Now().Add(time.Hour))} // whose clock is fast
 		ask()
-		want("after a lookup", b, d)
-		logged = []eventlog.Owner{owner(1000002, "before:1", time.Now())}
-		want("an older address in the log", b, d)
+		want("after a lookup, with an older address in the log", b, d)
 		time.Sleep(2 * liveFor)
 		older := logged
-		logged = []eventlog.Owner{owner(1000002, "since:1", time.Now())}
+		logged = []eventlog.Owner{owner(1000002, "since:1", time.Now().Add(time.Hour))}
 		want("a newer address in the log", Node{1000002, "since", 1}, d)
 		logged = older
 		s.err["members"] = errors.New("away")
@@ -360,4 +359,47 @@ func TestReplicasThatTheGroupNamesAreNodesWhileTheLogIsUnread(t *testing.T) {
 		time.Sleep(toldFor)
 		want("long after", Node{1000002, "before", 1})
 	})
+}
+
+// nonePeers have read the log to its end, and know no group.
+type nonePeers struct{}
+
+func (nonePeers) Request(_ context.Context, _ Node, req kmsg.Request) (kmsg.Response, error) {
+	switch r := req.(type) {
+	case *kmsg.FindCoordinatorRequest:
+		resp := r.ResponseKind().(*kmsg.FindCoordinatorResponse)
+		resp.NodeID, resp.Host, resp.Port = 1, "broker", 9092
+		return resp, nil
+	case *kmsg.StreamsGroupDescribeRequest:
+		resp := r.ResponseKind().(*kmsg.StreamsGroupDescribeResponse)
+		g := kmsg.NewStreamsGroupDescribeResponseGroup()
+		g.Group, g.ErrorCode = r.Groups[0], codeNoGroup
+		resp.Groups = append(resp.Groups, g)
+		return resp, nil
+	}
+	return nil, fmt.Errorf("unexpected %T", req)
+}
+
+func (nonePeers) Close() {}
+
+// A streams client that was sent away from a replica that does not see the shard is led to another replica, which serves it or sends it on; others than streams clients
+// are led to the cluster, as nobody has the group.
+func TestANewGroupAtAReplicaThatDoesNotSeeItsShard(t *testing.T) {
+	w := newWorld(t)
+	w.shards.unread = true
+	w.shards.barrier = func() error { return shard.ErrBlind }
+	w.shards.inGroup = []shard.GroupMember{{NodeID: 1000001, Address: "self:1"}, {NodeID: 1000002, Address: "b:1"}}
+	w.cfg.Peers = nonePeers{}
+	w.remembered.note(time.Now(), "new4")
+	groups := []string{"new4", "other5"}
+	if blind := w.CatchUp(t.Context(), groups); !slices.Equal(blind, groups[:1]) {
+		t.Errorf("not seen here: %v", blind)
+	}
+	found := w.AskOthers(t.Context(), Caller{}, groups)
+	if f := found["new4"]; !f.OK || f.Node.ID != 1000002 || f.Cluster {
+		t.Errorf("the group of a streams client: %+v", f)
+	}
+	if f := found["other5"]; !f.Cluster {
+		t.Errorf("a group that nobody has: %+v", f)
+	}
 }
