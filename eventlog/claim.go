@@ -29,8 +29,8 @@ import (
 // somebody else claimed. Not every cluster checks that, so what was written between our last batch and the new
 // ownership record is looked through for a claim of somebody else's.
 
-// transactionTimeout is what InitProducerId wants to know; no transaction is ever begun.
-const transactionTimeout = time.Minute
+// transactionTimeout is what InitProducerId wants to know; no transaction is ever begun. Brokers refuse more than their transaction.max.timeout.ms.
+const transactionTimeout = time.Second
 
 // TransactionalID is the transactional id whose producer epoch fences partition p of a log topic. The process needs
 // WRITE and DESCRIBE on it. The first, number 0, is "<topic>-<partition>", and the next ones are "<topic>-<partition>.<number>", which is no id of the log

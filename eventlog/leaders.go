@@ -146,6 +146,7 @@ func (l *leaders) load(ctx context.Context) error {
 		l.denied = err
 	}
 	if err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
+		l.missing = time.Time{} // nobody says that it is not there
 		return err
 	}
 	if l.err != nil {

@@ -71,13 +71,14 @@ func (k *Kafka) wrong(setting, found, want, advice string) error {
 	return fmt.Errorf("%s %s: %s is %s, must be %s: %s", k.cfg.what, k.cfg.Topic, setting, found, want, advice)
 }
 
-// ensureTopic returns the topic's metadata, after creating it if there is none. Every partition has a leader.
+// ensureTopic returns the topic's metadata, after creating it if there is none. Where it was created every partition has a leader. One that was there may have lost some
+// leaders for long: the other partitions are served all the same.
 func (k *Kafka) ensureTopic(ctx context.Context) (*kmsg.MetadataResponseTopic, error) {
 	created, begun := false, time.Now()
 	for attempt := 0; ; attempt++ {
 		topic, err := topicMetadata(ctx, k.client, &k.roster, k.cfg.Topic)
 		switch {
-		case err == nil && hasLeaders(topic):
+		case err == nil && len(topic.Partitions) > 0 && (!created || hasLeaders(topic)):
 			return topic, nil
 		case err == nil:
 			err = fmt.Errorf("%s %s: %w", k.cfg.what, k.cfg.Topic, errNoLeader)

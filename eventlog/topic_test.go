@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -237,6 +238,49 @@ func TestBrokersThatHearOfTheTopicLate(t *testing.T) {
 	if s := k.Settings(); s.DeleteRetention != 24*time.Hour {
 		t.Fatalf("the topic's settings were not read: %+v", s)
 	}
+}
+
+// A topic that is there may have lost a leader, for long where all brokers that have the partition are down: a process that starts then serves the others.
+func TestAStartWhileAPartitionHasNoLeader(t *testing.T) {
+	clusterInBubble(t, func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig)) {
+		first := open(t, c.ListenAddrs(), partitions(2), dial)
+		mustPut(t, claim(t, first, 0), kv("a", "1"))
+		req := kmsg.NewPtrMetadataRequest()
+		topic := kmsg.NewMetadataRequestTopic()
+		topic.Topic = kmsg.StringPtr(testTopic)
+		req.Topics = append(req.Topics, topic)
+		full, err := req.RequestWith(t.Context(), first.client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first.Close()
+		for i := range full.Topics[0].Partitions {
+			if p := &full.Topics[0].Partitions[i]; p.Partition == 0 {
+				p.Leader, p.ErrorCode = -1, kerr.LeaderNotAvailable.Code
+			}
+		}
+		var lost atomic.Bool
+		lost.Store(true)
+		c.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if r := req.(*kmsg.MetadataRequest); !lost.Load() || len(r.Topics) == 0 {
+				return nil, nil, false
+			}
+			resp := *full
+			resp.SetVersion(req.GetVersion())
+			return &resp, nil, true
+		})
+		k := open(t, c.ListenAddrs(), partitions(2), dial)
+		m := newMemory()
+		follow(t, k, m)
+		mustPut(t, claim(t, k, 1), kv("b", "1"))
+		reaches(t, k, m, 1)
+		equal(t, "the other partition", m.values(1), []string{"b=1"})
+		lost.Store(false)
+		mustPut(t, claim(t, k, 0), kv("a", "2"))
+		reaches(t, k, m, 0)
+		equal(t, "the partition, led again", m.values(0), []string{"a=1", "a=2"})
+	})
 }
 
 func TestNoClusterIsAnError(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // cutOffNet is a network on which some addresses are not reached.
@@ -100,6 +101,36 @@ func TestWhoIsNotReached(t *testing.T) {
 		n.cutOff(nil)
 		time.Sleep(time.Minute) // the bubble's clock
 		look("all is well again", none)
+	})
+}
+
+// Two brokers that have just started and do not know the topic yet, with nobody to ask in between, are not a topic that was deleted for all that time.
+func TestATopicThatIsUnknownBeforeAndAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &cutOffNet{VirtualNetwork: new(kfake.VirtualNetwork), conns: map[net.Conn]string{}}
+		c := fakeCluster(t, kfake.Ports(9092, 9093, 9094), kfake.ListenFn(n.Listen))
+		k := open(t, c.ListenAddrs(), partitions(1), options(kgo.Dialer(n.DialContext)))
+		ended := follow(t, k, newMemory())
+		unknown := func() {
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Err: kerr.UnknownTopicOrPartition, Count: 1})
+		}
+		time.Sleep(5 * time.Second) // the bubble's clock
+		unknown()
+		k.leaders.refresh()
+		time.Sleep(failedPause / 2) // the bubble's clock
+		n.cutOff(func(string) bool { return true })
+		time.Sleep(2 * missingMax) // the bubble's clock
+		unknown()
+		n.cutOff(nil)
+		time.Sleep(2 * missingMax) // the bubble's clock
+		select {
+		case err := <-ended:
+			t.Fatal(err)
+		default:
+		}
+		if err := k.leaders.failed(); err != nil {
+			t.Fatal(err)
+		}
 	})
 }
 
