@@ -104,6 +104,7 @@ type Kafka struct {
 	denials  denials
 
 	unreached unreached
+	trouble   trouble
 }
 
 var _ Log = (*Kafka)(nil)

@@ -110,6 +110,9 @@ func (pt *partitionTail) run() {
 		}
 		pt.t.k.denials.note(pt.p, err)
 		pt.t.k.unreached.note(pt.p, pt.leader, err, time.Now())
+		if n, longest := pt.t.k.trouble.note(pt.p, err, time.Now()); n > 0 {
+			pt.t.k.log.Warn("partitions can't be read, they are tried again and again", "topic", pt.t.k.id.Topic, "partitions", n, "for", longest.Round(time.Second), "err", err)
+		}
 		switch {
 		case err == nil:
 			attempt = 0
