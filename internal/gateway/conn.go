@@ -45,6 +45,7 @@ type conn struct {
 	slots    chan *slot
 	jobs     chan *job
 	local    sync.WaitGroup // jobs that are not done
+	watches  sync.WaitGroup // of upstream connections; they end with these
 	waiting  atomic.Int64   // slots that are not answered
 	upstream atomic.Int64   // of those, the ones that wait for the cluster
 	between  atomic.Bool    // the receiver waits for the next request and has nothing of it
@@ -94,6 +95,7 @@ func (c *conn) serve() {
 	c.logEnd(context.Cause(c.ctx))
 	c.cancel(nil)
 	c.closeSockets()
+	c.watches.Wait()
 }
 
 // logEnd says why the connection ended, where that is worth a line.

@@ -18,11 +18,13 @@ func (c *conn) upstreamFor(h wire.Header) (*upstream, error) {
 	if u := c.up; u != nil {
 		unused := c.upstream.Load() == 0 && time.Since(u.lastUse) > recheckAfter && u.w.Buffered() == 0
 		if !unused || !u.gone() {
-			u.sticky = u.sticky || holdsState(h.Key)
+			if u.sticky == "" {
+				u.sticky = holdsState(h.Key)
+			}
 			return u, nil
 		}
-		if u.sticky {
-			return nil, refuse("upstream", fmt.Errorf("%v closed the connection, and with it this client's share sessions", u.to))
+		if u.sticky != "" {
+			return nil, closedBy(u.to, u.sticky)
 		}
 	}
 	u, err := c.connect()
@@ -50,9 +52,52 @@ func (c *conn) upstreamFor(h wire.Header) (*upstream, error) {
 	return u, nil
 }
 
-// holdsState says that the request makes the broker keep something for as long as the connection lasts: share
-// sessions.
-func holdsState(key int16) bool { return key == shareFetch || key == shareAcknowledge }
+// What it means that a broker closed a connection that is sticky.
+const (
+	stickyShare      = "and with it this client's share sessions"
+	stickyUnanswered = "which is all that it says to a producer that wants no answers (acks=0)"
+)
+
+// holdsState says what the request makes the broker keep for as long as the connection lasts: share sessions, or nothing.
+func holdsState(key int16) string {
+	if key == shareFetch || key == shareAcknowledge {
+		return stickyShare
+	}
+	return ""
+}
+
+func closedBy(e endpoint, sticky string) error {
+	return refuse("upstream", fmt.Errorf("%v closed the connection, %s", e, sticky))
+}
+
+// unanswered takes note of a Produce that no answer will come to. Where it fails (the broker leads the partition no more) the broker closes the connection:
+// that is how the producer learns of it, and so must reach it at once, and not be mended here.
+func (c *conn) unanswered(u *upstream) {
+	u.lastUse = time.Now()
+	if u.sticky == "" {
+		u.sticky = stickyUnanswered
+	}
+	if !u.watched {
+		u.watched = true
+		c.watches.Go(func() { c.watch(u) })
+	}
+}
+
+// watch ends the connection when the broker closes u, and else ends with it.
+func (c *conn) watch(u *upstream) {
+	for u.awaitRead() {
+		// An answer that is due is the responder's, and so is an end before it.
+		if c.upstream.Load() == 0 && u.closed() {
+			c.cancel(closedBy(u.to, stickyUnanswered))
+			return
+		}
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-time.After(watchAgain):
+		}
+	}
+}
 
 func (c *conn) connect() (*upstream, error) {
 	g := c.g

@@ -4,3 +4,9 @@ package gateway
 
 // gone can't look without waiting here: a connection that the broker closed is noticed by the request that fails.
 func (u *upstream) gone() bool { return u.r.Buffered() > 0 }
+
+// closed can't look either.
+func (u *upstream) closed() bool { return false }
+
+// awaitRead can't wait without taking anything here.
+func (u *upstream) awaitRead() bool { return false }

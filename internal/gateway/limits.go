@@ -91,6 +91,9 @@ const (
 	// counted in the next one. A thousand clients of a cluster that is down would write a thousand lines a second.
 	logInterval = 10 * time.Second
 
+	// watchAgain is the pause after something came over an upstream connection that is watched for its end, for what came to be read.
+	watchAgain = 100 * time.Millisecond
+
 	// recheckAfter is how long an upstream connection may be unused before it is checked for having been closed
 	// by the broker; the check is one system call.
 	recheckAfter = time.Second

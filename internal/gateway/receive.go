@@ -138,7 +138,7 @@ func (c *conn) takeProduce(h wire.Header, n int) error {
 		c.g.warn("log topic", "write to a topic of streamkeeper's own refused", "peer", c.client.conn.RemoteAddr().String(), "api", "Produce")
 	}
 	if p.acks == 0 {
-		u.lastUse = time.Now()
+		c.unanswered(u)
 		return nil
 	}
 	s := &slot{header: h, up: u, upVersion: h.Version, mode: respondProduce}

@@ -26,7 +26,8 @@ type upstream struct {
 	versions *versions
 	features kmsg.ApiVersionsResponse // as the broker sent it; keys are in versions
 	lastUse  time.Time                // of the receiver only
-	sticky   bool                     // the broker holds state for this connection: it can't be replaced
+	sticky   string                   // of the receiver only: what its end means to the client, why it can't be replaced; empty: it can
+	watched  bool                     // of the receiver only
 }
 
 // versions are the ranges that a broker serves, by key.
