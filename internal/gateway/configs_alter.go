@@ -126,7 +126,8 @@ func (g *Gateway) alterOurs(ctx context.Context, who coordinator.Caller, r kmsg.
 	return g.service.AlterConfigs(ctx, who, r.(*kmsg.AlterConfigsRequest))
 }
 
-// refuseAlter says why a resource, which may be twice in its request, can't be altered; nil: it can, as far as the gateway knows.
+// refuseAlter says why a resource, which may be twice in its request, can't be altered; nil: it can, as far as the gateway knows. Where nothing has to be
+// altered it says that (code 0).
 func (g *Gateway) refuseAlter(r alterResource, twice bool) *altered {
 	refuse := func(code int16, text string) *altered { return &altered{r.typ, r.name, code, &text} }
 	if r.typ == kmsg.ConfigResourceTypeTopic {
@@ -135,6 +136,9 @@ func (g *Gateway) refuseAlter(r alterResource, twice bool) *altered {
 		}
 	}
 	switch here, there := r.split(); {
+	case g.isOwnNode(r.typ, r.name) && !twice && r.deletes():
+		// There is nothing to delete. kafka-reassign-partitions has every node forget its throttles at the end, and fails with it.
+		return &altered{r.typ, r.name, 0, nil}
 	case g.isOwnNode(r.typ, r.name):
 		return refuse(invalidRequest.Code, "Node "+r.name+" is streamkeeper, which has no broker configs.")
 	case !r.isGroup() || len(here.configs) == 0 && len(there.configs) > 0:

@@ -39,6 +39,11 @@ type altered struct {
 
 func (r alterResource) isGroup() bool { return r.typ == kmsg.ConfigResourceTypeGroupConfig }
 
+// deletes says that a change is of configurations, and deletes all that it names.
+func (r alterResource) deletes() bool {
+	return len(r.configs) > 0 && !slices.ContainsFunc(r.configs, func(x alterConfig) bool { return x.op != kmsg.IncrementalAlterConfigOpDelete })
+}
+
 // resource is what a resource is found by: one request may have a hundred thousand of them.
 type resource struct {
 	typ  kmsg.ConfigResourceType

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -272,6 +273,59 @@ func TestTheOwnNodeAnswersForItself(t *testing.T) {
 		b.Resources = append(b.Resources, old)
 		if r := ask[*kmsg.AlterConfigsResponse](t, cl, version, b); len(r.Resources) != 1 || r.Resources[0].ErrorCode != 42 {
 			t.Errorf("AlterConfigs: %+v", r)
+		}
+	}
+}
+
+// kafka-reassign-partitions ends with deleting three configurations of every node of the cluster. The own node never had them.
+func TestTheOwnNodeHasNothingToDelete(t *testing.T) {
+	g, _ := start(t, newService(), cluster(t).ListenAddrs())
+	throttles := []string{"leader.replication.throttled.rate", "follower.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second"}
+	config := func(name string, op kmsg.IncrementalAlterConfigOp) kmsg.IncrementalAlterConfigsRequestResourceConfig {
+		c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+		if c.Name, c.Op = name, op; op != kmsg.IncrementalAlterConfigOpDelete {
+			c.Value = kmsg.StringPtr("1")
+		}
+		return c
+	}
+	resource := func(name string, more ...kmsg.IncrementalAlterConfigsRequestResourceConfig) kmsg.IncrementalAlterConfigsRequestResource {
+		r := kmsg.NewIncrementalAlterConfigsRequestResource()
+		r.ResourceType, r.ResourceName, r.Configs = kmsg.ConfigResourceTypeBroker, name, more
+		for _, c := range throttles {
+			r.Configs = append(r.Configs, config(c, kmsg.IncrementalAlterConfigOpDelete))
+		}
+		return r
+	}
+	own := fmt.Sprint(testNode)
+	for what, c := range map[string]struct {
+		resources []kmsg.IncrementalAlterConfigsRequestResource
+		codes     string
+	}{
+		"deleting alone":      {[]kmsg.IncrementalAlterConfigsRequestResource{resource(own)}, own + "=0"},
+		"a setting with it":   {[]kmsg.IncrementalAlterConfigsRequestResource{resource(own, config("log.cleaner.threads", kmsg.IncrementalAlterConfigOpSet))}, own + "=42"},
+		"twice":               {[]kmsg.IncrementalAlterConfigsRequestResource{resource(own), resource(own)}, own + "=42 " + own + "=42"},
+		"with that of others": {[]kmsg.IncrementalAlterConfigsRequestResource{resource(own), resource("1")}, own + "=0 1=0"},
+	} {
+		addrs := []string{brokerAddr(t, g, 1)} // which takes what is for itself alone
+		if !strings.Contains(c.codes, " 1=") {
+			addrs = append(addrs, g.Addr().String())
+		}
+		for _, addr := range addrs {
+			for version := int16(0); version <= 1; version++ {
+				req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+				req.Resources = c.resources
+				codes := map[string]bool{}
+				resp := ask[*kmsg.IncrementalAlterConfigsResponse](t, raw(t, addr), version, req)
+				for _, r := range resp.Resources {
+					codes[fmt.Sprint(r.ResourceName, "=", r.ErrorCode)] = true
+				}
+				for _, want := range strings.Fields(c.codes) {
+					if !codes[want] || len(resp.Resources) != len(c.resources) {
+						t.Errorf("%s, at %s, v%d: %+v, want %s", what, addr, version, resp.Resources, c.codes)
+						break
+					}
+				}
+			}
 		}
 	}
 }
