@@ -22,14 +22,38 @@ func TestWhoIsBehindHidesNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	nodes := ask[*kmsg.MetadataResponse](t, cl, 9, kmsg.NewPtrMetadataRequest()).Brokers
-	if !slices.ContainsFunc(nodes, func(b kmsg.MetadataResponseBroker) bool { return b.NodeID == otherNode }) {
-		t.Errorf("nodes %+v, want %d among them", nodes, otherNode)
+	for _, nodes := range [][]int32{nodesOf(t, cl, 9), describedNodes(t, cl, 0)} {
+		if !slices.Contains(nodes, otherNode) {
+			t.Errorf("nodes %d, want %d among them", nodes, otherNode)
+		}
 	}
 }
 
-// A replica without a shard, one that is down for example, is not shown to clients that would wait for its list of groups, and is shown to all others.
-func TestReplicaWithoutShardIsHiddenFromWhoListsGroups(t *testing.T) {
+// nodesOf are the nodes of Metadata, sorted.
+func nodesOf(t *testing.T, cl *wire.Client, version int16) (ids []int32) {
+	t.Helper()
+	for _, b := range ask[*kmsg.MetadataResponse](t, cl, version, kmsg.NewPtrMetadataRequest()).Brokers {
+		ids = append(ids, b.NodeID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// describedNodes are those of DescribeCluster.
+func describedNodes(t *testing.T, cl *wire.Client, version int16) (ids []int32) {
+	t.Helper()
+	req := kmsg.NewPtrDescribeClusterRequest()
+	req.EndpointType = endpointTypeBrokers
+	for _, b := range ask[*kmsg.DescribeClusterResponse](t, cl, version, req).Brokers {
+		ids = append(ids, b.NodeID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// A replica without a shard, one that is down for example, is not shown to clients that would wait for its answer, and is shown to all others: by Metadata and by
+// DescribeCluster alike, because who has a node from one of them looks for it in the other.
+func TestReplicaWithoutShardIsHiddenFromWhoAsksEveryNode(t *testing.T) {
 	const idleNode = otherNode + 1
 	k := cluster(t)
 	svc := newService()
@@ -37,25 +61,28 @@ func TestReplicaWithoutShardIsHiddenFromWhoListsGroups(t *testing.T) {
 	svc.idle = map[int32]bool{idleNode: true}
 	g, _ := start(t, svc, k.ListenAddrs())
 	for _, addr := range []string{g.Addr().String(), brokerAddr(t, g, 1)} {
-		for clientID, hidden := range map[string]bool{"adminclient-7": true, "streamkeeper-cli": true, "orders-admin": false, "": false} {
+		for clientID, hidden := range map[string]bool{
+			"adminclient-7": true, "streamkeeper-cli": true, "log-dirs-tool": true, "reassign-partitions-tool": true, "admin-1": true,
+			"orders-admin": false, "": false, "admin-": false, "admin-orders": false, "admin-1-orders": false,
+		} {
 			cl, err := wire.Dial(t.Context(), addr, clientID)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { cl.Close() })
+			want := []int32{0, 1, 2, testNode, otherNode}
+			if !hidden {
+				want = append(want, idleNode)
+			}
+			slices.Sort(want)
 			for version := int16(0); version <= wire.MaxVersion(metadata); version++ {
-				var got []int32
-				for _, b := range ask[*kmsg.MetadataResponse](t, cl, version, kmsg.NewPtrMetadataRequest()).Brokers {
-					got = append(got, b.NodeID)
-				}
-				slices.Sort(got)
-				want := []int32{0, 1, 2, testNode, otherNode}
-				if !hidden {
-					want = append(want, idleNode)
-				}
-				slices.Sort(want)
-				if !slices.Equal(got, want) {
+				if got := nodesOf(t, cl, version); !slices.Equal(got, want) {
 					t.Fatalf("client %q at %s, v%d: nodes %v, want %v", clientID, addr, version, got, want)
+				}
+			}
+			for version := int16(0); version <= wire.MaxVersion(describeCluster); version++ {
+				if got := describedNodes(t, cl, version); !slices.Equal(got, want) {
+					t.Fatalf("DescribeCluster, client %q at %s, v%d: nodes %v, want %v", clientID, addr, version, got, want)
 				}
 			}
 		}

@@ -164,8 +164,8 @@ func (c *conn) passDecoded(s *slot) error {
 	if s.rewrite != nil {
 		s.rewrite(c.g, resp)
 	}
-	if m, ok := resp.(*kmsg.MetadataResponse); ok && asksEveryNode(s.header.ClientID) {
-		leaveOutIdle(c.ctx, c.g, m)
+	if asksEveryNode(s.header.ClientID) {
+		leaveOutIdle(c.ctx, c.g, resp)
 	}
 	if s.merge != nil {
 		local, err := c.localAnswer(s)
