@@ -20,12 +20,13 @@ func (k *Kafka) initProducer(ctx context.Context, c Claim) (Claim, error) {
 	defer cancel()
 	id := TransactionalID(k.id.Topic, c.Partition, c.Number)
 	for attempt := 0; ; attempt++ {
-		node, err := k.coordinator(ctx, id)
+		node, err := k.coordinator(ctx, c.Partition, id)
 		if err == nil {
 			var got Claim
 			if got, err = k.initOnce(ctx, node, id, c); err == nil {
 				return got, nil
 			}
+			k.noteCoordinator(ctx, c.Partition, id, node, err)
 			if moved(err) {
 				k.forgetCoordinator(id, node)
 			}
@@ -66,19 +67,21 @@ func moved(err error) bool {
 	return errors.As(err, &connection) || errors.Is(err, kerr.NotCoordinator) || errors.Is(err, kerr.CoordinatorNotAvailable)
 }
 
-// coordinator is the broker that coordinates a transactional id.
-func (k *Kafka) coordinator(ctx context.Context, id string) (int32, error) {
+// coordinator is the broker that coordinates a transactional id of p.
+func (k *Kafka) coordinator(ctx context.Context, p int32, id string) (int32, error) {
 	k.mu.Lock()
 	node, ok := k.coordinators[id]
 	k.mu.Unlock()
 	if ok {
 		return node, nil
 	}
+	return k.findCoordinator(ctx, p, id)
+}
+
+// findCoordinator asks the cluster which broker coordinates a transactional id of p.
+func (k *Kafka) findCoordinator(ctx context.Context, p int32, id string) (int32, error) {
 	node, err := anyBroker(ctx, k.client, &k.roster, false, func(ctx context.Context, to kmsg.Requestor) (int32, error) {
-		req := kmsg.NewPtrFindCoordinatorRequest()
-		req.CoordinatorType = coordinatorTransaction
-		req.CoordinatorKey, req.CoordinatorKeys = id, []string{id} // before and since version 4
-		resp, err := req.RequestWith(ctx, to)
+		resp, err := findCoordinatorRequest(id).RequestWith(ctx, to)
 		if err != nil {
 			return 0, &connectionError{-1, err}
 		}
@@ -91,10 +94,18 @@ func (k *Kafka) coordinator(ctx context.Context, id string) (int32, error) {
 	if err != nil {
 		return 0, fmt.Errorf("coordinator of %s: %w", id, err)
 	}
+	k.unclaimable.named(p, node, time.Now())
 	k.mu.Lock()
 	k.coordinators[id] = node
 	k.mu.Unlock()
 	return node, nil
+}
+
+func findCoordinatorRequest(id string) *kmsg.FindCoordinatorRequest {
+	req := kmsg.NewPtrFindCoordinatorRequest()
+	req.CoordinatorType = coordinatorTransaction
+	req.CoordinatorKey, req.CoordinatorKeys = id, []string{id} // before and since version 4
+	return req
 }
 
 // forgetCoordinator has the coordinator of a transactional id looked for again, unless that was done meanwhile.

@@ -206,6 +206,9 @@ func (f *Fake) Deny(p int32, why error) {
 // Unreached implements Log: a Fake has no brokers.
 func (f *Fake) Unreached(int32) (time.Duration, error) { return 0, nil }
 
+// Unclaimable implements Log.
+func (f *Fake) Unclaimable(int32) (time.Duration, error) { return 0, nil }
+
 // Denied implements Log.
 func (f *Fake) Denied(p int32) (err error) {
 	f.at(p, func(part *fakePartition) { err = part.faults.denied })

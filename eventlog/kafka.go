@@ -103,8 +103,9 @@ type Kafka struct {
 	refusals refusals
 	denials  denials
 
-	unreached unreached
-	trouble   trouble
+	unreached   unreached
+	unclaimable unclaimable
+	trouble     trouble
 }
 
 var _ Log = (*Kafka)(nil)
@@ -143,6 +144,7 @@ func OpenKafka(ctx context.Context, cfg KafkaConfig) (*Kafka, error) {
 	k.wg.Go(func() { k.leaders.run(k.ctx) })
 	k.wg.Go(k.housekeeping)
 	k.wg.Go(k.watchInsync)
+	k.wg.Go(k.watchCoordinators)
 	return k, nil
 }
 
@@ -286,6 +288,7 @@ func request[T kmsg.Response](ctx context.Context, k *Kafka, node int32, req kms
 		return none, &connectionError{node, err}
 	}
 	k.roster.heard(node, true)
+	k.unclaimable.heard(node)
 	return resp.(T), nil
 }
 

@@ -111,6 +111,9 @@ type Log interface {
 	// Unreached is for how long the broker that leads p has not answered this process, while other brokers say that it is the leader, and its last error; 0 where it
 	// answers, where nobody leads p, and where no broker can be asked.
 	Unreached(p int32) (time.Duration, error)
+	// Unclaimable is for how long the broker that a claim of p needs besides the leader, the coordinator of its transactional id, has not answered this process, while other
+	// brokers say that it is the coordinator, and its last error; 0 where it answers, where no claim has asked it, and where no broker can be asked. p may be read all the same.
+	Unclaimable(p int32) (time.Duration, error)
 	// Follow reads all partitions into f until ctx ends. It returns ctx's error, or the error that makes
 	// following impossible (the topic is gone, has another id or partition count).
 	Follow(ctx context.Context, f Follower) error

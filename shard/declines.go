@@ -29,7 +29,7 @@ const (
 	// deniedPatience is how long the cluster may deny this replica's identity a partition: longer than one broker that answers so for a moment, as one does whose
 	// rights are being replaced, or whose authorizer has not read them yet. It is asked again every second (eventlog).
 	deniedPatience = 2 * time.Second
-	// unreachedPatience is how long a broker may be silent here, and lead all the same: longer than a cluster takes to give up one that is silent everywhere (9 s,
+	// unreachedPatience is how long a broker may be silent here, and lead, or coordinate claims, all the same: longer than a cluster takes to give up one that is silent everywhere (9 s,
 	// broker.session.timeout.ms), so that nothing moves because of that.
 	unreachedPatience = 15 * time.Second
 	// declineHoldMin and declineHoldMax bound how long a reason that may pass is believed; it doubles each time the reason comes back. Each attempt
@@ -50,7 +50,7 @@ const (
 	DeclinedStorage = "storage" // the data directory takes nothing
 	DeclinedClock   = "clock"   // all leaders refuse this machine's time
 	DeclinedRights  = "rights"  // the cluster refuses this replica's identity to read it, to write it, or to claim it
-	DeclinedBroker  = "broker"  // the broker that leads it does not answer this replica, and is its leader all the same
+	DeclinedBroker  = "broker"  // the broker that leads it, or by which it is claimed, does not answer this replica, and is that all the same
 	DeclinedReading = "reading" // it is still read, or read again: whoever has read it to its end serves meanwhile
 )
 
@@ -310,6 +310,9 @@ func (h *Host) lookAtStore(now time.Time) {
 		if err := h.unreached(p, unreachedPatience); err != nil {
 			h.declines.add(p, DeclinedBroker, err)
 		}
+		if err := h.unclaimable(p, unreachedPatience); err != nil {
+			h.declines.add(p, DeclinedBroker, err)
+		}
 		err := h.cfg.Store.Err(p)
 		if errors.Is(err, eventlog.ErrRefused) {
 			h.declines.add(p, DeclinedRecord, err)
@@ -347,10 +350,21 @@ func (h *Host) unreached(p int32, patience time.Duration) error {
 	return err
 }
 
+// unclaimable is why p can't be claimed, where the broker that coordinates its claims has not answered this replica for so long. A shard that is served here has its claim, and
+// is served on.
+func (h *Host) unclaimable(p int32, patience time.Duration) error {
+	silent, err := h.cfg.Log.Unclaimable(p)
+	if silent < patience || h.shards[p].serving.Load() {
+		return nil
+	}
+	return err
+}
+
 // lasts says that a reason can be seen to be there still.
 func (h *Host) lasts(d *Decline) bool {
 	err := h.cfg.Store.Err(d.Partition)
-	return errors.Is(err, eventlog.ErrRefused) || errors.Is(err, projection.ErrStorage) || h.cfg.Log.Denied(d.Partition) != nil || h.unreached(d.Partition, 0) != nil
+	return errors.Is(err, eventlog.ErrRefused) || errors.Is(err, projection.ErrStorage) || h.cfg.Log.Denied(d.Partition) != nil || h.unreached(d.Partition, 0) != nil ||
+		h.unclaimable(d.Partition, 0) != nil
 }
 
 // tellDeclines tells the group what changed. It makes a rebalance only where that moves something: a shard that is assigned here and declined, and the group

@@ -13,11 +13,12 @@ import (
 	"streamkeeper/eventlog"
 )
 
-// cutLog is a log of which one replica does not reach the leader of a partition.
+// cutLog is a log of which one replica does not reach the leader of a partition, or the coordinator of its claims.
 type cutLog struct {
 	eventlog.Log
-	p     int32
-	since atomic.Pointer[time.Time] // nil: it does
+	p           int32
+	coordinates bool                      // it is the coordinator
+	since       atomic.Pointer[time.Time] // nil: it does
 }
 
 func (l *cutLog) ClaimAfter(ctx context.Context, p int32, o eventlog.Ownership, prev *eventlog.Owner, lease time.Duration) (eventlog.Writer, error) {
@@ -28,8 +29,14 @@ func (l *cutLog) ClaimAfter(ctx context.Context, p int32, o eventlog.Ownership, 
 }
 
 func (l *cutLog) Unreached(p int32) (time.Duration, error) {
+	return l.silence(p, false)
+}
+
+func (l *cutLog) Unclaimable(p int32) (time.Duration, error) { return l.silence(p, true) }
+
+func (l *cutLog) silence(p int32, coordinates bool) (time.Duration, error) {
 	since := l.since.Load()
-	if p != l.p || since == nil {
+	if p != l.p || since == nil || coordinates != l.coordinates {
 		return 0, nil
 	}
 	return time.Since(*since), l.why()
@@ -92,6 +99,52 @@ func TestABrokerThatOneReplicaDoesNotReach(t *testing.T) {
 		time.Sleep(10 * time.Second) // the bubble's clock: a claim is tried every 5 s
 		if hosts[0].OwnedCount()+hosts[1].OwnedCount() != 4 {
 			t.Errorf("a shard has no owner although the broker is reached again: %d and %d", hosts[0].OwnedCount(), hosts[1].OwnedCount())
+		}
+	})
+}
+
+// A broker that one replica does not reach coordinates the claims of a shard that another broker leads: where the replica serves the shard it serves on, else it leaves it to
+// others, which it can be told of by what it reads.
+func TestACoordinatorThatOneReplicaDoesNotReach(t *testing.T) {
+	inFleet(t, 4, func(t *testing.T, f *fleet) {
+		var cut []*cutLog
+		f.cut = func(_ int32, log eventlog.Log) eventlog.Log {
+			cut = append(cut, &cutLog{Log: log, p: 3, coordinates: true})
+			return cut[len(cut)-1]
+		}
+		hosts := []*Host{f.start(0), f.start(0)}
+		time.Sleep(20 * time.Second) // the bubble's clock
+		owner := 0
+		if hosts[1].Owns(3) {
+			owner = 1
+		}
+		now := time.Now()
+		cut[owner].since.Store(&now)
+		if gap := f.unserved(time.Minute); gap > 0 || !hosts[owner].Owns(3) || len(hosts[owner].Declines()) > 0 {
+			t.Errorf("a shard that is served had no owner for %v, and its owner declines %v", gap, hosts[owner].Declines())
+		}
+
+		now = time.Now()
+		cut[owner].since.Store(&now)
+		f.log.FailAppend(3, eventlog.ErrOutcomeUnknown)
+		(&node{Host: hosts[owner]}).write(3)
+		if gap := f.unserved(time.Minute); gap > unreachedPatience+5*time.Second {
+			t.Errorf("a shard had no owner for %v", gap)
+		}
+		if d := hosts[owner].Declines(); len(d) != 1 || d[0].Partition != 3 || d[0].Why != DeclinedBroker || !hosts[1-owner].Owns(3) {
+			t.Errorf("it declines %v, and %v has the shard", d, hosts[1-owner].Owns(3))
+		}
+		for i, h := range hosts {
+			if err := h.Barrier(t.Context(), 3); err != nil || h.Unread(3) {
+				t.Errorf("replica %d reads the shard: %v, unread %v", i, err, h.Unread(3))
+			}
+		}
+		if gap := f.unserved(10 * time.Minute); gap > 0 || hosts[owner].Owns(3) {
+			t.Errorf("a shard had no owner for %v while one replica can't claim it", gap)
+		}
+		cut[owner].since.Store(nil)
+		if gap := f.unserved(2 * time.Minute); gap > plannedMove || !f.spread() {
+			t.Errorf("a shard had no owner for %v when all was well again, or they are not shared: %d and %d", gap, hosts[0].OwnedCount(), hosts[1].OwnedCount())
 		}
 	})
 }
