@@ -52,9 +52,12 @@ const (
 	settleTimeout = 10 * time.Second
 	// conversionPause is how long after a failed attempt joins are told to wait at once; clients repeat them many times a second.
 	conversionPause = 2 * time.Second
-	// missingTopicsFor is how long topics of committed offsets must be unknown at the cluster before the offsets are left behind: a
-	// broker that has just started knows few topics.
+	// missingTopicsFor is how long topics of committed offsets must be unknown at the cluster before all brokers are asked, and the offsets
+	// left behind: a broker that has just started knows few topics.
 	missingTopicsFor = 10 * time.Second
+	// missingTopicsPause is how long nobody may have looked in that time; else it begins anew. One attempt and the way back from it
+	// take half of that at most.
+	missingTopicsPause = time.Minute
 	// convertedOffsetsMax is how many offsets of one classic group are read: far more than fit the one batch that they must.
 	convertedOffsetsMax = 100_000
 	// conversionNotesMax bounds what is remembered of failed attempts. Beyond it all is forgotten, which costs an attempt each.
@@ -116,6 +119,7 @@ type conversions struct {
 type conversionNote struct {
 	notBefore time.Time
 	missing   time.Time // since when topics of its offsets are missing at the cluster; zero: none
+	looked    time.Time // when they were missing the last time
 }
 
 func newConversions(cfg *Conversions) *conversions {
@@ -171,15 +175,25 @@ func (v *conversions) failed(now time.Time, group string) {
 	v.note(group, func(n *conversionNote) { n.notBefore = now.Add(conversionPause) })
 }
 
-// missing notes that topics are missing, and says since when.
+// missing notes that topics are missing, and says since when they are without a break.
 func (v *conversions) missing(now time.Time, group string) (since time.Time) {
 	v.note(group, func(n *conversionNote) {
-		if n.missing.IsZero() {
+		if n.missing.IsZero() || now.Sub(n.looked) > missingTopicsPause {
 			n.missing = now
 		}
-		since = n.missing
+		n.looked, since = now, n.missing
 	})
 	return since
+}
+
+// complete notes that no topic is missing.
+func (v *conversions) complete(group string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if n, known := v.notes[group]; known {
+		n.missing = time.Time{}
+		v.notes[group] = n
+	}
 }
 
 func (v *conversions) note(group string, change func(*conversionNote)) {

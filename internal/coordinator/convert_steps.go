@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"streamkeeper/eventlog"
 	"streamkeeper/shard"
+	"streamkeeper/shard/offsets"
 )
 
 var (
@@ -83,7 +85,7 @@ func (c *Coordinator) copyOffsets(ctx context.Context, group string, committed [
 }
 
 // movable leaves out the offsets of topics that are no more: the cluster takes none of those, and Kafka removed them with the
-// topic. Topics count as gone only after they were missing for a while.
+// topic. Topics count as gone only after they were missing for a while, and if then no broker knows them.
 func (c *Coordinator) movable(ctx context.Context, group string, committed []shard.CommittedOffset) ([]ClassicOffset, error) {
 	var names []string
 	for i := range committed {
@@ -95,24 +97,36 @@ func (c *Coordinator) movable(ctx context.Context, group string, committed []sha
 		return nil, fmt.Errorf("%w: %w", errNotMoved, err)
 	}
 	var moving []ClassicOffset
-	var gone []string
+	var missing []string
+	var suspects []offsets.TopicRef
 	for _, o := range committed {
 		t, ok := c.topics.Lookup(o.Topic)
 		another := o.TopicID != [16]byte{} && t.ID != [16]byte{} && o.TopicID != t.ID
-		if !ok || another || o.Partition >= t.Partitions {
-			gone = append(gone, fmt.Sprintf("%s-%d@%d", o.Topic, o.Partition, o.Offset))
+		if ok && !another && o.Partition < t.Partitions {
+			moving = append(moving, ClassicOffset{CommittedOffset: o, TopicID: t.ID})
 			continue
 		}
-		moving = append(moving, ClassicOffset{CommittedOffset: o, TopicID: t.ID})
+		missing = append(missing, fmt.Sprintf("%s-%d@%d", o.Topic, o.Partition, o.Offset))
+		if ref := (offsets.TopicRef{Name: o.Topic, ID: o.TopicID}); (!ok || another) && !slices.Contains(suspects[max(0, len(suspects)-1):], ref) {
+			suspects = append(suspects, ref) // offsets of one topic are side by side
+		}
 	}
-	if len(gone) == 0 {
+	if len(missing) == 0 {
+		c.conversions.complete(group)
 		return moving, nil
 	}
-	const shown = 20
+	shown := missing[:min(20, len(missing))]
 	if now := c.cfg.Now(); now.Sub(c.conversions.missing(now, group)) < missingTopicsFor {
-		return nil, fmt.Errorf("%w: the cluster does not know the topics of %d of them yet, or no more: %v", errNotMoved, len(gone), gone[:min(shown, len(gone))])
+		return nil, fmt.Errorf("%w: the cluster does not know the topics of %d of them yet, or no more: %v", errNotMoved, len(missing), shown)
 	}
-	c.log.Warn("offsets of topics that are no more are left behind by the conversion of their group", "group", group, "count", len(gone), "offsets", gone[:min(shown, len(gone))])
+	gone, err := c.topics.Gone(ctx, suspects)
+	if err != nil {
+		return nil, fmt.Errorf("%w: whether the topics of %d of them are gone is not known: %v: %w", errNotMoved, len(missing), shown, err)
+	}
+	if i := slices.IndexFunc(suspects, func(ref offsets.TopicRef) bool { return !gone[ref] }); i >= 0 {
+		return nil, fmt.Errorf("%w: the topic %s may exist, though a broker says that it does not, or does not let us see it: %v", errNotMoved, suspects[i].Name, shown)
+	}
+	c.log.Warn("offsets of topics that are no more are left behind by the conversion of their group", "group", group, "count", len(missing), "offsets", shown)
 	return moving, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -233,20 +234,102 @@ func TestAPluginThatDoesNotDeleteThrottlesConversions(t *testing.T) {
 
 // Offsets of a topic that is no more are left behind, but not on the word of a broker that has just started.
 func TestOffsetsOfGoneTopicsAreLeftBehindLater(t *testing.T) {
-	c := newConverting(t)
-	c.steps.standing.Stored = eventlog.EpochNone
-	c.steps.committed = []shard.CommittedOffset{
-		{Topic: "gone", Partition: 0, OffsetCommit: eventlog.OffsetCommit{Offset: 1}},
-		{Topic: "in", Partition: 0, OffsetCommit: eventlog.OffsetCommit{Offset: 2, TopicID: [16]byte{1}}},
-		{Topic: "in", Partition: 1, OffsetCommit: eventlog.OffsetCommit{Offset: 3, TopicID: [16]byte{9}}}, // of an earlier topic of the name
-		{Topic: "in", Partition: 7, OffsetCommit: eventlog.OffsetCommit{Offset: 4}},
+	synctest.Test(t, func(t *testing.T) { // the clock of the bubble is that of the questions to the brokers
+		c := newConverting(t)
+		c.steps.standing.Stored = eventlog.EpochNone
+		c.steps.committed = []shard.CommittedOffset{
+			{Topic: "gone", Partition: 0, OffsetCommit: eventlog.OffsetCommit{Offset: 1}},
+			{Topic: "in", Partition: 0, OffsetCommit: eventlog.OffsetCommit{Offset: 2, TopicID: [16]byte{1}}},
+			{Topic: "in", Partition: 1, OffsetCommit: eventlog.OffsetCommit{Offset: 3, TopicID: [16]byte{9}}}, // of an earlier topic of the name
+			{Topic: "in", Partition: 7, OffsetCommit: eventlog.OffsetCommit{Offset: 4}},
+		}
+		if got := c.join(t, ""); !strings.HasPrefix(got, "27") {
+			t.Error(got)
+		}
+		c.now = c.now.Add(missingTopicsFor)
+		if got, want := c.join(t, ""), `16 ""  begin g1 over=false; commit g1 in/1-0@2; finish g1`; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
+}
+
+// What counts is for how long topics are missing without a break, not when they were missing the first time.
+func TestTopicsThatWereMissingBeforeAreWaitedForAgain(t *testing.T) {
+	for name, between := range map[string]func(c *converting){
+		"they were there in between": func(c *converting) {
+			c.cluster.topic("out", 2, 1)
+			c.steps.refuse["commit"] = kerr.NotEnoughReplicas
+			c.now = c.now.Add(conversionPause)
+			if got := c.join(c.t, ""); !strings.Contains(got, "commit") {
+				c.t.Error(got)
+			}
+			delete(c.steps.refuse, "commit")
+			c.cluster.set(func() { delete(c.cluster.topics, "out") })
+			for range 2 * topicMissesMax { // until that is known, too
+				if err := c.topics.Refresh(c.t.Context(), []string{"out"}); err != nil {
+					c.t.Error(err)
+				}
+			}
+			c.now = c.now.Add(missingTopicsFor)
+		},
+		"nobody looked for long": func(c *converting) { c.now = c.now.Add(time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newConverting(t)
+				c.steps.standing.Stored = eventlog.EpochNone
+				c.steps.committed = append(c.steps.committed, shard.CommittedOffset{Topic: "out", OffsetCommit: eventlog.OffsetCommit{Offset: 1}})
+				if got := c.join(t, ""); !strings.HasPrefix(got, "27") {
+					t.Error(got)
+				}
+				between(c)
+				if got := c.join(t, ""); !strings.HasPrefix(got, "27") || strings.Contains(got, "commit") {
+					t.Errorf("left behind at the first look: %s", got)
+				}
+				c.now = c.now.Add(missingTopicsFor)
+				if got, want := c.join(t, ""), `16 ""  begin g1 over=false; commit g1 in/1-1@42; finish g1`; got != want {
+					t.Errorf("%s, want %s", got, want)
+				}
+			})
+		})
 	}
-	if got, want := c.join(t, ""), `27 ""  begin g1 over=false; delete at the cluster g1; cancel g1`; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-	c.now = c.now.Add(missingTopicsFor)
-	if got, want := c.join(t, ""), `16 ""  begin g1 over=false; commit g1 in/1-0@2; finish g1`; got != want {
-		t.Errorf("%s, want %s", got, want)
+}
+
+// Topics that some broker knows, or that the cluster does not let us see, keep their offsets however long one broker says that they are not there.
+func TestOffsetsOfTopicsThatMayExistAreNotLeftBehind(t *testing.T) {
+	for name, prepare := range map[string]func(severalBrokers){
+		"a broker is behind": func(b severalBrokers) { delete(b[1].topics, "in") },
+		"it may not be seen": func(b severalBrokers) {
+			for _, m := range b {
+				hidden := m.topics["in"]
+				hidden.ErrorCode, hidden.Partitions = kerr.TopicAuthorizationFailed.Code, nil
+				m.topics["in"] = hidden
+			}
+		},
+		"a broker does not answer": func(b severalBrokers) { delete(b[1].topics, "in"); b[3].fail = errors.New("down") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newConverting(t)
+				c.steps.standing.Stored = eventlog.EpochNone
+				brokers := newBrokers(1, 2, 3)
+				for _, b := range brokers {
+					b.topic("in", 1, 2)
+				}
+				prepare(brokers)
+				c.topics = brokers.topics(nil)
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() { defer close(done); c.topics.Run(ctx) }()
+				defer func() { cancel(); <-done }()
+				for range 5 {
+					if got := c.join(t, ""); !strings.HasPrefix(got, "27") || strings.Contains(got, "finish") {
+						t.Errorf("left behind: %s", got)
+					}
+					c.now = c.now.Add(missingTopicsFor)
+				}
+			})
+		})
 	}
 }
 
