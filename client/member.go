@@ -95,6 +95,7 @@ type Member struct {
 
 	mu      sync.Mutex // what follows, written by Run
 	epoch   int32
+	lives   int // how often the member was thrown out of the group
 	tasks   Tasks
 	node    *Node         // the coordinator, as far as known; also written by Commit and Committed
 	located chan struct{} // closed while it is known
@@ -186,6 +187,21 @@ func (m *Member) setEpoch(epoch int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.epoch = epoch
+}
+
+// membership is the epoch, with the life that it belongs to.
+func (m *Member) membership() (epoch int32, life int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.epoch, m.lives
+}
+
+// thrownOut ends a life: the epochs to come stand for other tasks.
+func (m *Member) thrownOut() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.epoch = joining
+	m.lives++
 }
 
 func (m *Member) setTasks(t Tasks) {

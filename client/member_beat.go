@@ -145,7 +145,7 @@ func (s *session) onBeatFailed(err error, now time.Time) {
 		s.untroubled(now)
 		s.beatFailures = 0
 		s.m.log.Info("thrown out of the group", "err", err)
-		s.m.setEpoch(joining)
+		s.m.thrownOut()
 		s.push.wanted, s.push.failures = false, 0
 		if s.phase == parting {
 			s.phase = expelled // nothing to leave

@@ -30,18 +30,23 @@ var ErrNotMember = errors.New("not a member of the group now")
 // coordinator that moves, loads or is away, or a newer epoch, made fail (CommitRequestManager's table), until ctx ends, or a minute if it has no deadline,
 // with pauses of 100 ms to 1 s. A node that takes a request and never answers is given up when the client gives it up (kgo.RequestTimeoutOverhead, 10 s by default).
 // An error of one partition does not hold the others up; it is joined to the result with the partition's name. After UNKNOWN_MEMBER_ID the tasks
-// are lost, and Lose is or will be called. It may be called from any goroutine, also from Revoke.
+// are lost, and Lose is or will be called. A member that is thrown out meanwhile, and may be back, has lost them as well: what is not committed by then
+// fails with ErrNotMember. It may be called from any goroutine, also from Revoke.
 func (m *Member) Commit(ctx context.Context, offsets map[TopicPartition]Offset) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
+	epoch, life := m.membership()
+	if epoch == joining && len(offsets) > 0 {
+		return fmt.Errorf("commit offsets of group %q: %w", m.cfg.Group, ErrNotMember)
+	}
 	pending := maps.Clone(offsets)
 	var refusedFor []error
 	err := m.repeat(ctx, func(ctx context.Context, node Node) error {
 		if len(pending) == 0 {
 			return nil
 		}
-		epoch := m.Epoch()
-		if epoch == joining {
+		epoch, now := m.membership()
+		if epoch == joining || now != life {
 			return ErrNotMember
 		}
 		kresp, err := m.net.request(ctx, node, byNameCommit{m.commitOf(epoch, pending)})

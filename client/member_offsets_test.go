@@ -148,6 +148,52 @@ func TestCommitErrors(t *testing.T) {
 	})
 }
 
+// What is committed with a STALE_MEMBER_EPOCH is sent again with the newer epoch, but never with that of a later life: the tasks are somebody else's by then.
+func TestCommitEndsWithTheLifeThatItBeganIn(t *testing.T) {
+	one := map[TopicPartition]Offset{{"in", 0}: {5, -1, ""}}
+	living(t, nil, func(l *life) {
+		l.entered(0)
+		done := make(chan error, 1)
+		go func() { done <- l.m.Commit(context.Background(), one) }()
+		x := l.other()
+		l.beat().ok(2)
+		l.beat() // the answer before it was read
+		x.committed(all(kerr.StaleMemberEpoch))
+		x = <-l.others
+		if epoch := x.req.(byNameCommit).Generation; epoch != 2 {
+			t.Errorf("sent again with epoch %d", epoch)
+		}
+		x.committed(all(nil))
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	for _, lost := range []*kerr.Error{kerr.UnknownMemberID, kerr.FencedMemberEpoch} {
+		for _, e := range []*kerr.Error{kerr.StaleMemberEpoch, kerr.NotCoordinator, kerr.UnknownTopicOrPartition} {
+			living(t, nil, func(l *life) {
+				l.entered(0)
+				done := make(chan error, 1)
+				go func() { done <- l.m.Commit(context.Background(), one) }()
+				x := l.other() // whose answer is late
+				l.beat().refuse(lost, "")
+				l.beat().ok(7, assigned(1))
+				l.beat().ok(7)
+				x.committed(all(e))
+				select {
+				case err := <-done:
+					if !errors.Is(err, ErrNotMember) {
+						t.Errorf("%v, %v: %v", lost, e, err)
+					}
+				case x := <-l.others:
+					t.Errorf("%v, %v: sent again with epoch %d", lost, e, x.req.(byNameCommit).Generation)
+					x.committed(all(nil))
+					<-done
+				}
+			})
+		}
+	}
+}
+
 // The last commit is made while tasks are given up, with the epoch that still counts.
 func TestCommitFromRevoke(t *testing.T) {
 	var m *Member
