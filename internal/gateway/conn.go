@@ -103,7 +103,7 @@ func (c *conn) logEnd(err error) {
 	peer := c.client.conn.RemoteAddr().String()
 	var foreign *wire.ForeignProtocolError
 	var refused *refusal
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	if errors.Is(err, os.ErrDeadlineExceeded) && !errors.As(err, &refused) {
 		err = refuse("stalled", fmt.Errorf("the peer stopped in the middle of a frame: %w", err))
 	}
 	switch {
@@ -176,7 +176,7 @@ func (c *conn) drain() {
 func (c *conn) beforeClientRead() error {
 	if c.up != nil {
 		if err := c.up.w.Flush(); err != nil {
-			return refuse("upstream", fmt.Errorf("send to %v: %w", c.up.to, err))
+			return err
 		}
 	}
 	wait := c.g.limits.StallTimeout

@@ -4,7 +4,10 @@ package gateway
 
 import (
 	"errors"
+	"net"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // gone says that the broker has closed the connection, or sent something unasked. It looks without waiting, and is for while nothing is awaited.
@@ -53,6 +56,25 @@ func (u *upstream) raw() (syscall.RawConn, error) {
 		return nil, nil
 	}
 	return sc.SyscallConn()
+}
+
+// takesMore says that a socket can be written to: it is neither closed nor full.
+func takesMore(conn net.Conn) bool {
+	sc, ok := conn.(syscall.Conn)
+	if !ok {
+		return true
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return false
+	}
+	takes := false
+	err = raw.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		n, err := unix.Poll(p, 0)
+		takes = err != nil || n > 0 && p[0].Revents&unix.POLLOUT != 0 && p[0].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) == 0
+	})
+	return err == nil && takes
 }
 
 func peek(fd uintptr) (int, error) {

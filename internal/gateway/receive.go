@@ -17,12 +17,17 @@ import (
 func (c *conn) receive() error {
 	for {
 		n, err := c.nextFrame()
-		if err != nil {
-			return err
+		if err == nil {
+			err = c.take(n)
 		}
-		if err := c.take(n); err != nil {
-			return err
+		if err == nil {
+			continue
 		}
+		var refused *refusal
+		if u := c.up; u != nil && u.wroteTo(err) && !errors.As(err, &refused) { // the cluster's fault, not the client's
+			err = refuse("upstream", fmt.Errorf("send to %v: %w", u.to, err))
+		}
+		return err
 	}
 }
 
@@ -212,14 +217,14 @@ func (c *conn) carryOut(rq *request, p plan) error {
 			up.SetVersion(s.upVersion)
 			s.mode = respondDecoded
 			if _, err := u.w.Write(wire.AppendRequest(nil, rq.CorrelationID, rq.ClientID, up)); err != nil {
-				return refuse("upstream", fmt.Errorf("send to %v: %w", u.to, err))
+				return err
 			}
 		default:
 			if p.rewrite != nil || p.merge != nil {
 				s.mode = respondDecoded
 			}
 			if err := writeFrame(u, rq.frame); err != nil {
-				return refuse("upstream", fmt.Errorf("send to %v: %w", u.to, err))
+				return err
 			}
 		}
 		c.g.metrics.request(c.ctx, rq.Key, "forwarded")

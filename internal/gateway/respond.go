@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -103,16 +102,10 @@ func (c *conn) answer(s *slot) error {
 		c.answered.Store(true)
 		err = c.pass(s, n)
 	}
-	if err == nil || c.ctx.Err() != nil || c.clientLeft(err) {
+	if err == nil || c.ctx.Err() != nil || c.client.wroteTo(err) { // the client's fault, not the cluster's
 		return err
 	}
 	return refuse("upstream", fmt.Errorf("%s response from %v: %w", kmsg.NameForKey(s.header.Key), s.up.to, unexpected(err)))
-}
-
-// clientLeft says that an error came from writing to the client, and not from the cluster.
-func (c *conn) clientLeft(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "write" && op.Addr != nil && op.Addr.String() == c.client.conn.RemoteAddr().String()
 }
 
 // pass passes the frame of n bytes that comes next from upstream.

@@ -46,9 +46,28 @@ type sink stream
 
 func (s *sink) Write(p []byte) (int, error) {
 	if err := s.conn.SetWriteDeadline(time.Now().Add(s.stall)); err != nil {
-		return 0, err
+		return 0, &writeError{(*stream)(s), err}
 	}
-	return s.conn.Write(p)
+	n, err := s.conn.Write(p)
+	if err != nil {
+		err = &writeError{(*stream)(s), err}
+	}
+	return n, err
+}
+
+// writeError says that it was the writing side that failed where one stream is copied to another.
+type writeError struct {
+	to  *stream
+	err error
+}
+
+func (e *writeError) Error() string { return e.err.Error() }
+func (e *writeError) Unwrap() error { return e.err }
+
+// wroteTo says that err is from writing to s.
+func (s *stream) wroteTo(err error) bool {
+	var w *writeError
+	return errors.As(err, &w) && w.to == s
 }
 
 // copyTo moves n bytes from s to dst: what is buffered through the buffers, a large rest from socket to socket, so
@@ -82,11 +101,14 @@ func (s *stream) spliceTo(dst *stream, n int64) error {
 			return err
 		}
 		if err := dst.conn.SetWriteDeadline(time.Now().Add(dst.stall)); err != nil {
-			return err
+			return &writeError{dst, err}
 		}
 		// The concrete types matter: *net.TCPConn splices from a *net.TCPConn.
 		moved, err := io.CopyN(dst.conn, s.conn, min(n, spliceBytesStep))
 		if err != nil {
+			if dst.failedBy(err) {
+				return &writeError{dst, err}
+			}
 			return unexpected(err)
 		}
 		n -= moved
@@ -95,6 +117,24 @@ func (s *stream) spliceTo(dst *stream, n int64) error {
 		}
 	}
 	return nil
+}
+
+// failedBy says whether it was s that made a copy to it fail. The kernel names neither side where it splices, so s is looked at: one that was reset takes no more, nor one
+// that is stalled.
+func (s *stream) failedBy(err error) bool {
+	if errors.Is(err, io.EOF) {
+		return false
+	}
+	var op *net.OpError
+	for e := err; errors.As(e, &op); e = op.Err {
+		switch op.Op {
+		case "read":
+			return false
+		case "write":
+			return true
+		}
+	}
+	return !takesMore(s.conn)
 }
 
 // wideBuffers serve while one large frame passes: with the small ones of a connection a megabyte of small parts
