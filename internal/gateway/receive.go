@@ -36,7 +36,7 @@ func (c *conn) nextFrame() (int, error) {
 	c.between.Store(true)
 	defer c.between.Store(false)
 	for {
-		n, err := c.client.peekLength(wire.FrameBytesMin)
+		n, err := c.client.peekLength(wire.FrameBytesMin, wire.FrameBytesMax)
 		var foreign *wire.ForeignProtocolError
 		var length *wire.LengthError
 		switch {

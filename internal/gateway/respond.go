@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -89,7 +90,7 @@ func (c *conn) answer(s *slot) error {
 		}
 		return c.write(s, resp)
 	}
-	n, err := s.up.peekLength(4)
+	n, err := s.up.peekLength(4, math.MaxInt32) // a client bounds what it asks for
 	if err == nil {
 		var prefix []byte
 		if prefix, err = s.up.r.Peek(8); err == nil {

@@ -176,8 +176,8 @@ func widely(src, dst *stream, n int64, pass func() error) error {
 	return err
 }
 
-// peekLength reads the length prefix of the next frame without taking it.
-func (s *stream) peekLength(bytesMin int) (int, error) {
+// peekLength reads the length prefix of the next frame without taking it. The frame must be of bytesMin to bytesMax bytes.
+func (s *stream) peekLength(bytesMin, bytesMax int) (int, error) {
 	prefix, err := s.r.Peek(4)
 	if err != nil {
 		if len(prefix) > 0 {
@@ -185,7 +185,7 @@ func (s *stream) peekLength(bytesMin int) (int, error) {
 		}
 		return 0, err
 	}
-	return wire.CheckLength([4]byte(prefix), bytesMin, wire.FrameBytesMax)
+	return wire.CheckLength([4]byte(prefix), bytesMin, bytesMax)
 }
 
 // unexpected turns an end of file into the one that says that more was announced.

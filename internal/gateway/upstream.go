@@ -93,9 +93,9 @@ func (u *upstream) exchangeRaw(frame []byte) ([]byte, error) {
 	return u.readFrame(nil)
 }
 
-// readFrame reads a response frame without its length prefix.
+// readFrame reads a response frame without its length prefix. As it is held in memory it is bounded; what is passed on in parts is not.
 func (u *upstream) readFrame(buf []byte) ([]byte, error) {
-	if _, err := u.peekLength(4); err != nil {
+	if _, err := u.peekLength(4, wire.FrameBytesMax); err != nil {
 		return nil, unexpected(err)
 	}
 	frame, err := wire.ReadFrame(u.r, buf, wire.FrameBytesMax)
