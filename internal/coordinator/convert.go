@@ -240,6 +240,7 @@ func (c *Coordinator) join(ctx context.Context, r *kmsg.JoinGroupRequest) failur
 		return failure{Code: codeRebalance}
 	}
 	defer leave()
+	tenure := v.shards.Tenure(group) // taken first: what is found out now holds only under it
 	asking, done := c.writing(ctx)
 	standing, err := v.shards.Standing(asking, group)
 	done()
@@ -258,7 +259,7 @@ func (c *Coordinator) join(ctx context.Context, r *kmsg.JoinGroupRequest) failur
 		c.log.Warn("group can't be converted to a classic group, it stays a streams group", "group", group, "err", err)
 		return failure{Code: codeRebalance}
 	}
-	f := c.convert(ctx, group, standing)
+	f := c.convert(ctx, tenure, group, standing)
 	if f.Code == codeRebalance {
 		v.failed(c.cfg.Now(), group)
 	}
@@ -266,9 +267,8 @@ func (c *Coordinator) join(ctx context.Context, r *kmsg.JoinGroupRequest) failur
 }
 
 // convert does the four steps. Its success is NOT_COORDINATOR; REBALANCE_IN_PROGRESS says that all stays as it is, or is settled later.
-func (c *Coordinator) convert(ctx context.Context, group string, standing shard.Standing) failure {
-	v := c.conversions
-	tenure := v.shards.Tenure(group)
+func (c *Coordinator) convert(ctx, tenure context.Context, group string, standing shard.Standing) failure {
+	sent := standing.Conversion != eventlog.ConversionNone // by the attempt that was interrupted
 	ctx, cancel := withTenure(ctx, tenure)
 	defer cancel()
 	ctx, done := context.WithTimeout(ctx, conversionTimeout)
@@ -281,11 +281,13 @@ func (c *Coordinator) convert(ctx context.Context, group string, standing shard.
 		}
 		begun, err := c.beginConversion(ctx, group, standing.Conversion)
 		if err != nil {
-			return c.conversionFailed(ctx, group, eventlog.ConversionNone, err)
+			return c.conversionFailed(ctx, group, eventlog.ConversionNone, false, err)
 		}
 		if begun.conversion != eventlog.ConversionCopied {
-			if err := c.copyOffsets(ctx, group, begun.committed); err != nil {
-				return c.conversionFailed(ctx, group, begun.conversion, err)
+			some, err := c.copyOffsets(ctx, group, begun.committed)
+			sent = sent || some
+			if err != nil {
+				return c.conversionFailed(ctx, group, begun.conversion, sent, err)
 			}
 		}
 		switch err := c.finishConversion(ctx, group); {
@@ -333,8 +335,8 @@ func (c *Coordinator) convertDescription(ctx, tenure context.Context, group stri
 	return failure{}
 }
 
-// conversionFailed takes the group back, if it was frozen, and says what the member is told.
-func (c *Coordinator) conversionFailed(ctx context.Context, group string, begun eventlog.Conversion, err error) failure {
+// conversionFailed takes the group back, if it was frozen, and says what the member is told; sent is takeBack's.
+func (c *Coordinator) conversionFailed(ctx context.Context, group string, begun eventlog.Conversion, sent bool, err error) failure {
 	var f failure
 	switch {
 	case errors.Is(err, errLiveAtCluster):
@@ -350,7 +352,9 @@ func (c *Coordinator) conversionFailed(ctx context.Context, group string, begun 
 	}
 	c.log.Log(ctx, level, "group can't be converted to a classic group, it stays a streams group", "group", group, "err", err)
 	if begun != eventlog.ConversionNone {
-		c.takeBack(ctx, group, begun)
+		if err := c.takeBack(ctx, group, begun, sent); err != nil {
+			c.log.Log(ctx, level, "a group that can't be converted can't be taken back either, it stays frozen for now", "group", group, "err", err)
+		}
 	}
 	return f
 }

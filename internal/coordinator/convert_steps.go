@@ -65,23 +65,24 @@ func (c *Coordinator) emptyAtCluster(ctx context.Context, group string) (bool, e
 	return kind != "", nil
 }
 
-// copyOffsets commits the offsets at the cluster. It succeeds only if every one is acknowledged.
-func (c *Coordinator) copyOffsets(ctx context.Context, group string, committed []shard.CommittedOffset) error {
+// copyOffsets commits the offsets at the cluster. It succeeds only if every one is acknowledged; sent says that it may have some.
+func (c *Coordinator) copyOffsets(ctx context.Context, group string, committed []shard.CommittedOffset) (sent bool, err error) {
 	moving, err := c.movable(ctx, group, committed)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for len(moving) > 0 {
 		n := min(len(moving), copiedBatchMax)
 		if !c.conversions.shards.Holds(group) {
-			return shard.ErrNotOwner
+			return sent, shard.ErrNotOwner
 		}
+		sent = true // also where it is refused: as a whole or in part
 		if err := c.conversions.cluster.Commit(ctx, group, moving[:n]); err != nil {
-			return fmt.Errorf("%w: %w", errNotMoved, err)
+			return sent, fmt.Errorf("%w: %w", errNotMoved, err)
 		}
 		moving = moving[n:]
 	}
-	return nil
+	return sent, nil
 }
 
 // movable leaves out the offsets of topics that are no more: the cluster takes none of those, and Kafka removed them with the
@@ -143,9 +144,10 @@ func (c *Coordinator) finishConversion(ctx context.Context, group string) error 
 	return fmt.Errorf("%w: the tombstones of group %q take more than %d batches", shard.ErrTooLarge, group, finishingMax)
 }
 
-// takeBack makes a frozen group an ordinary streams group again, after what the cluster has of it was removed. Where that fails the
-// group stays frozen, and the next request that meets it comes here again.
-func (c *Coordinator) takeBack(ctx context.Context, group string, begun eventlog.Conversion) {
+// takeBack makes a frozen group an ordinary streams group again, after what the cluster has of it was removed; sent says that it may have
+// something: else a group of that id at the cluster is somebody else's. Where that fails the group stays frozen, and the next request that
+// meets it after a pause has it settled.
+func (c *Coordinator) takeBack(ctx context.Context, group string, begun eventlog.Conversion, sent bool) error {
 	v := c.conversions
 	ctx, cancel := withTenure(ctx, v.shards.Tenure(group))
 	defer cancel()
@@ -153,18 +155,18 @@ func (c *Coordinator) takeBack(ctx context.Context, group string, begun eventlog
 	defer done()
 	if begun == eventlog.ConversionBegun { // what the cluster has is our copy
 		if !v.shards.Holds(group) {
-			return
+			return shard.ErrNotOwner
 		}
-		if err := v.cluster.Delete(ctx, group); err != nil && !errors.Is(err, ErrClassicMembers) { // those were let in past us, and keep it
-			c.log.Warn("the copy of a group at the cluster can't be removed, the group stays frozen for now", "group", group, "err", err)
-			return
+		if sent {
+			if err := v.cluster.Delete(ctx, group); err != nil && !errors.Is(err, ErrClassicMembers) { // those were let in past us, and keep it
+				return fmt.Errorf("the copy at the cluster can't be removed: %w", err)
+			}
 		}
 	}
 	writing, cancelWriting := c.writing(ctx)
 	defer cancelWriting()
-	if _, err := v.shards.CancelConversion(writing, group); err != nil {
-		c.failed("JoinGroup", group, err)
-	}
+	_, err := v.shards.CancelConversion(writing, group)
+	return err
 }
 
 // SettleConversion settles the interrupted conversion of a group, unless somebody is about it. It does not wait.
@@ -206,8 +208,7 @@ func (c *Coordinator) settleConversion(group string) error {
 		return c.deleteTaken(ctx, group)
 	case standing.Conversion != eventlog.ConversionCopied:
 		c.log.Info("an interrupted conversion to a classic group is taken back", "group", group)
-		c.takeBack(ctx, group, standing.Conversion)
-		return nil
+		return c.takeBack(ctx, group, standing.Conversion, true) // whatever was sent before
 	}
 	for range deletionsMax {
 		if c.descriptions != nil && standing.Stored != eventlog.EpochNone {

@@ -168,6 +168,10 @@ func TestClassicJoins(t *testing.T) {
 		{"and its copy can't be removed", func(c *converting) {
 			c.steps.refuse["commit"], c.steps.refuse["delete"] = kerr.CoordinatorNotAvailable, errors.New("away")
 		}, "", `27 "" ` + described + "begin g1 over=false; commit g1 in/1-1@42; delete at the cluster g1"},
+		{"the offsets of an interrupted one can't be handed over", func(c *converting) { // the cluster may have those of the first attempt
+			c.steps.standing = shard.Standing{Exists: true, Stored: eventlog.EpochNone, Conversion: eventlog.ConversionBegun}
+			c.steps.committed[0].Topic = "gone"
+		}, "", `27 ""  begin g1 over=false; delete at the cluster g1; cancel g1`},
 		{"a push in between", func(c *converting) { c.steps.described = 1 }, "",
 			`16 "" delete g1; delete g1 mark g1; deleted g1; begin g1 over=false; commit g1 in/1-1@42; finish g1; mark g1; deleted g1; begin g1 over=false; commit g1 in/1-1@42; finish g1`},
 		{"an interrupted one goes on", func(c *converting) {
@@ -243,14 +247,51 @@ func TestOffsetsOfGoneTopicsAreLeftBehindLater(t *testing.T) {
 			{Topic: "in", Partition: 1, OffsetCommit: eventlog.OffsetCommit{Offset: 3, TopicID: [16]byte{9}}}, // of an earlier topic of the name
 			{Topic: "in", Partition: 7, OffsetCommit: eventlog.OffsetCommit{Offset: 4}},
 		}
-		if got := c.join(t, ""); !strings.HasPrefix(got, "27") {
-			t.Error(got)
+		if got, want := c.join(t, ""), `27 ""  begin g1 over=false; cancel g1`; got != want { // nothing was sent that could be deleted
+			t.Errorf("%s, want %s", got, want)
 		}
 		c.now = c.now.Add(missingTopicsFor)
 		if got, want := c.join(t, ""), `16 ""  begin g1 over=false; commit g1 in/1-0@2; finish g1`; got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	})
+}
+
+// A frozen group that can't be taken back is counted as a failure and left alone for a while: each heartbeat of its members meets the mark.
+func TestAGroupThatStaysFrozenIsNotTriedAtOnce(t *testing.T) {
+	for _, step := range []string{"delete", "cancel"} {
+		t.Run(step, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newConverting(t)
+				c.steps.standing = shard.Standing{Exists: true, Stored: eventlog.EpochNone, Conversion: eventlog.ConversionBegun}
+				c.steps.refuse[step] = errors.New("away")
+				settle := func() int {
+					for range 5 {
+						c.SettleConversion("g1")
+						synctest.Wait()
+					}
+					c.shards.mu.Lock()
+					defer c.shards.mu.Unlock()
+					defer func() { c.shards.calls = nil }()
+					return len(slices.DeleteFunc(slices.Clone(c.shards.calls), func(s string) bool { return !strings.HasPrefix(s, "delete at") }))
+				}
+				if n := settle(); n != 1 {
+					t.Errorf("%d attempts at once", n)
+				}
+				if n := c.ConversionStats().Failed; n != 1 {
+					t.Errorf("%d failures are counted, want 1", n)
+				}
+				delete(c.steps.refuse, step)
+				c.now = c.now.Add(conversionPause)
+				if n := settle(); n == 0 {
+					t.Error("not tried again after the pause")
+				}
+				if n := c.ConversionStats().Failed; n != 1 {
+					t.Errorf("a success is counted as a failure: %d", n)
+				}
+			})
+		})
+	}
 }
 
 // What counts is for how long topics are missing without a break, not when they were missing the first time.
