@@ -85,8 +85,8 @@ func (a *appender) Append(timestamp int64, recs []Raw, done Done) {
 	switch op.size = recordsSizeMax(recs); {
 	case len(recs) == 0:
 		op.refusal = ErrEmptyAppend
-	case batchOverhead+op.size > a.k.settings.BatchBytesMax:
-		op.refusal = fmt.Errorf("%w: up to %d bytes, %d fit", ErrTooLarge, batchOverhead+op.size, a.k.settings.BatchBytesMax)
+	case batchOverhead+op.size > a.k.BatchBytesMax():
+		op.refusal = fmt.Errorf("%w: up to %d bytes, %d fit", ErrTooLarge, batchOverhead+op.size, a.k.BatchBytesMax())
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -250,7 +250,7 @@ func (a *appender) seal() {
 	var ops []operation
 	n := 0
 	for _, op := range a.queue {
-		if op.refusal != nil && len(ops) > 0 || size+op.size > a.k.settings.BatchBytesMax && len(ops) > 0 {
+		if op.refusal != nil && len(ops) > 0 || size+op.size > a.k.BatchBytesMax() && len(ops) > 0 {
 			break
 		}
 		n++

@@ -193,8 +193,7 @@ func (a *appender) takeClaim(c Claim) {
 	if a.adopting {
 		a.renewal = renewalNever
 	}
-	interval := a.k.RenewInterval()
-	a.renewAt = time.Now().Add(interval - time.Duration(rand.Int64N(int64(interval)/4+1))) // partitions take turns
+	a.renewAt = renewTime(a.k.RenewInterval())
 	select {
 	case <-a.claimed:
 	default:
@@ -202,6 +201,20 @@ func (a *appender) takeClaim(c Claim) {
 	}
 	a.idle()
 	a.kick()
+}
+
+// renewTime is when what is to be renewed within interval, from now, is. Partitions take turns.
+func renewTime(interval time.Duration) time.Time {
+	return time.Now().Add(interval - time.Duration(rand.Int64N(int64(interval)/4+1)))
+}
+
+// renewWithin has the claim renewed within interval from now, if it would be later.
+func (a *appender) renewWithin(interval time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if sooner := renewTime(interval); sooner.Before(a.renewAt) {
+		a.renewAt = sooner
+	}
 }
 
 // renewal is how far the renewal of a writer is.

@@ -222,6 +222,29 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// alterTopic changes a setting of the topic, as an operator does.
+func alterTopic(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig), name, value string) {
+	t.Helper()
+	var cfg KafkaConfig
+	dial(&cfg)
+	client, err := kgo.NewClient(append(cfg.ClientOptions, kgo.SeedBrokers(c.ListenAddrs()...))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	res := kmsg.NewIncrementalAlterConfigsRequestResource()
+	res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeTopic, testTopic
+	conf := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	conf.Name, conf.Value = name, &value
+	res.Configs = append(res.Configs, conf)
+	req.Resources = append(req.Resources, res)
+	resp, err := req.RequestWith(t.Context(), client)
+	if err != nil || resp.Resources[0].ErrorCode != 0 {
+		t.Fatalf("%+v, %v", resp, err)
+	}
+}
+
 // TestFewerReplicasThatAcknowledge: an operator who is short of brokers lowers min.insync.replicas. From then on a record may be with one broker alone, and
 // all are asked.
 func TestFewerReplicasThatAcknowledge(t *testing.T) {
@@ -236,33 +259,12 @@ func TestFewerReplicasThatAcknowledge(t *testing.T) {
 		if end, err := k.End(t.Context(), 0); err != nil || end != high {
 			t.Errorf("two replicas acknowledge: End says %d, %v, want %d", end, err, high)
 		}
-		set := func(n string) {
-			t.Helper()
-			var cfg KafkaConfig
-			dial(&cfg)
-			client, err := kgo.NewClient(append(cfg.ClientOptions, kgo.SeedBrokers(c.ListenAddrs()...))...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer client.Close()
-			req := kmsg.NewPtrIncrementalAlterConfigsRequest()
-			res := kmsg.NewIncrementalAlterConfigsRequestResource()
-			res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeTopic, testTopic
-			conf := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-			conf.Name, conf.Value = "min.insync.replicas", &n
-			res.Configs = append(res.Configs, conf)
-			req.Resources = append(req.Resources, res)
-			resp, err := req.RequestWith(t.Context(), client)
-			if err != nil || resp.Resources[0].ErrorCode != 0 {
-				t.Fatalf("%+v, %v", resp, err)
-			}
-		}
 		for _, n := range []string{"1", "2"} {
 			want := high
 			if n == "1" {
 				want += 7
 			}
-			set(n)
+			alterTopic(t, c, dial, "min.insync.replicas", n)
 			eventually(t, func() error {
 				if end, err := k.End(t.Context(), 0); err != nil || end != want {
 					return fmt.Errorf("%s replicas acknowledge: End says %d, %v, want %d", n, end, err, want)

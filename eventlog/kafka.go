@@ -99,9 +99,11 @@ type Kafka struct {
 	refused      map[int32]Claim // the last claim that the leader refused and the log does not say why, by partition
 	asking       map[int32]int   // questions to followers under way, by broker
 
-	insync   atomic.Int32 // min.insync.replicas as it was read last, -1: never
-	refusals refusals
-	denials  denials
+	insync     atomic.Int32 // min.insync.replicas as it was read last, -1: never
+	batchBytes atomic.Int64 // max.message.bytes, as it was read last
+	expiry     expiry
+	refusals   refusals
+	denials    denials
 
 	unreached   unreached
 	unclaimable unclaimable
@@ -143,7 +145,7 @@ func OpenKafka(ctx context.Context, cfg KafkaConfig) (*Kafka, error) {
 	k.calls = newCalls()
 	k.wg.Go(func() { k.leaders.run(k.ctx) })
 	k.wg.Go(k.housekeeping)
-	k.wg.Go(k.watchInsync)
+	k.wg.Go(k.watchSettings)
 	k.wg.Go(k.watchCoordinators)
 	return k, nil
 }
@@ -188,7 +190,7 @@ func (cfg *KafkaConfig) complete() error {
 func (k *Kafka) Identity() Identity { return k.id }
 
 // BatchBytesMax implements Log.
-func (k *Kafka) BatchBytesMax() int { return k.settings.BatchBytesMax }
+func (k *Kafka) BatchBytesMax() int { return int(k.batchBytes.Load()) }
 
 // Settings are what was read of the topic and the brokers when the log was opened.
 func (k *Kafka) Settings() Settings { return k.settings }
@@ -196,10 +198,8 @@ func (k *Kafka) Settings() Settings { return k.settings }
 // RenewInterval is how often writers renew themselves.
 func (k *Kafka) RenewInterval() time.Duration {
 	interval := min(k.cfg.RenewInterval, defaultRenewInterval)
-	for _, expiration := range []time.Duration{k.settings.TransactionalIDExpiration, k.settings.ProducerIDExpiration} {
-		if expiration > 0 {
-			interval = min(interval, expiration/4)
-		}
+	if expiration := k.expiry.renewal(); expiration > 0 {
+		interval = min(interval, expiration)
 	}
 	return interval
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -55,6 +56,7 @@ func (k *Kafka) bootstrap(ctx context.Context) error {
 		return err
 	}
 	k.insync.Store(int32(k.settings.MinInsyncReplicas))
+	k.batchBytes.Store(int64(k.settings.BatchBytesMax))
 	k.settings.ReplicationFactor = len(topic.Partitions[0].Replicas)
 	if n := k.settings.MinInsyncReplicas; k.settings.ReplicationFactor >= 3 && n == 1 {
 		k.log.Warn("one replica is enough to acknowledge a record of the "+k.cfg.what+": an unclean end of that broker loses it; set min.insync.replicas=2", "topic", k.id.Topic)
@@ -192,18 +194,12 @@ func (k *Kafka) replicationFactor(ctx context.Context) (int16, error) {
 		}
 		return factor, nil
 	}
-	var unread error
-	for _, id := range brokers {
-		c, err := k.configs(ctx, kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(id)))
-		if unread = err; err != nil {
-			k.log.Debug("the settings of a broker can't be read", "broker", id, "err", err)
-			continue
-		}
-		if n, ok := c.number("offsets.topic.replication.factor"); ok && int(min(n, replicationFactorDefault)) > len(brokers) {
-			return 0, fmt.Errorf("%w: %s %s is to have %d replicas, as the brokers' offsets.topic.replication.factor is %d, and the cluster has %d brokers yet: start the others, or set --log-replication-factor",
-				ErrFewBrokers, k.cfg.what, k.cfg.Topic, min(n, replicationFactorDefault), n, len(brokers))
-		}
-		break
+	c, unread := firstAnswer(ctx, &k.roster, brokers, k.brokerConfigs)
+	if unread != nil {
+		k.log.Debug("the settings of no broker can be read", "err", unread)
+	} else if n, ok := c.number("offsets.topic.replication.factor"); ok && int(min(n, replicationFactorDefault)) > len(brokers) {
+		return 0, fmt.Errorf("%w: %s %s is to have %d replicas, as the brokers' offsets.topic.replication.factor is %d, and the cluster has %d brokers yet: start the others, or set --log-replication-factor",
+			ErrFewBrokers, k.cfg.what, k.cfg.Topic, min(n, replicationFactorDefault), n, len(brokers))
 	}
 	if unread != nil && len(brokers) < replicationFactorDefault {
 		k.log.Warn("the brokers' settings can't be read, so it is not known whether there are brokers to come: the "+k.cfg.what+" is created on those that are there",
@@ -239,9 +235,11 @@ func (k *Kafka) createWith(ctx context.Context, partitions int32, factor int16, 
 
 // brokers are the node ids of the cluster's brokers.
 func (k *Kafka) brokers(ctx context.Context) ([]int32, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	req.Topics = []kmsg.MetadataRequestTopic{}
-	resp, err := req.RequestWith(ctx, k.client)
+	resp, err := anyBroker(ctx, k.client, &k.roster, true, func(ctx context.Context, to kmsg.Requestor) (*kmsg.MetadataResponse, error) {
+		req := kmsg.NewPtrMetadataRequest()
+		req.Topics = []kmsg.MetadataRequestTopic{}
+		return req.RequestWith(ctx, to)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("metadata of the log's cluster: %w", err)
 	}
@@ -271,24 +269,87 @@ func (k *Kafka) readSettings(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var unread error
-	told := false
+	if told, err := k.readBrokers(ctx, brokers); err != nil && !told { // a broker that is away is set as the others are
+		k.log.Warn("the brokers' settings can't be read: if they forget transactional ids or producer ids sooner than after a day, claims are renewed too seldom",
+			"topic", k.id.Topic, "renewal", k.cfg.RenewInterval, "err", err)
+	}
+	k.settings.TransactionalIDExpiration, k.settings.ProducerIDExpiration = k.expiry.transactionalID, k.expiry.producerID
+	return nil
+}
+
+// brokerConfigsTimeout is how long a broker may take to tell its settings. Only it can tell them, and it may hang: a start must not wait for that one, and what it has not told
+// is asked again.
+const brokerConfigsTimeout = 2 * time.Second
+
+// expiry is when the brokers forget, as far as they have told.
+type expiry struct {
+	mu                          sync.Mutex
+	transactionalID, producerID time.Duration // the least; 0: none has told
+	unread                      []int32       // the brokers that are still to tell; of the goroutine that asks alone
+}
+
+// renewal is how long a claim may go without a renewal, for what the brokers forget; 0 where that is not known.
+func (e *expiry) renewal() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var soonest time.Duration
+	least(&soonest, e.transactionalID/4)
+	least(&soonest, e.producerID/4)
+	return soonest
+}
+
+// readBrokers reads the settings of brokers, of all at the same time. told says that one of them answered with its own; err is why another did not. Those without an answer are in
+// k.expiry.unread.
+func (k *Kafka) readBrokers(ctx context.Context, brokers []int32) (told bool, err error) {
+	type answer struct {
+		broker int32
+		configs
+		err error
+	}
+	answers := make(chan answer, len(brokers))
 	for _, id := range brokers {
-		c, err := k.configs(ctx, kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(id)))
-		if err != nil {
-			unread = err
-			k.log.Debug("the settings of a broker can't be read", "broker", id, "err", err)
+		go func() {
+			c, err := k.brokerConfigs(ctx, id)
+			answers <- answer{id, c, err}
+		}()
+	}
+	e := &k.expiry
+	e.unread = nil
+	for range brokers {
+		a := <-answers
+		if a.err != nil {
+			err = a.err
+			if answered := (*kerr.Error)(nil); !errors.As(err, &answered) || answered.Retriable {
+				e.unread = append(e.unread, a.broker)
+			}
+			k.log.Debug("the settings of a broker can't be read", "broker", a.broker, "err", err)
 			continue
 		}
 		told = true
-		least(&k.settings.TransactionalIDExpiration, c.duration("transactional.id.expiration.ms"))
-		least(&k.settings.ProducerIDExpiration, c.duration("producer.id.expiration.ms"))
+		e.mu.Lock()
+		least(&e.transactionalID, a.duration("transactional.id.expiration.ms"))
+		least(&e.producerID, a.duration("producer.id.expiration.ms"))
+		e.mu.Unlock()
 	}
-	if unread != nil && !told { // a broker that is away is set as the others are
-		k.log.Warn("the brokers' settings can't be read: if they forget transactional ids or producer ids sooner than after a day, claims are renewed too seldom",
-			"topic", k.id.Topic, "renewal", k.cfg.RenewInterval, "err", unread)
+	return told, err
+}
+
+// readBrokersAgain asks the brokers that had no answer when the log was opened, those that the cluster still lists, and has claims renewed as often as it takes.
+func (k *Kafka) readBrokersAgain(ctx context.Context) {
+	missing := slices.DeleteFunc(k.expiry.unread, func(id int32) bool { return k.roster.gone(id, time.Time{}) })
+	if k.expiry.unread = missing; len(missing) == 0 {
+		return
 	}
-	return nil
+	was := k.RenewInterval()
+	_, _ = k.readBrokers(ctx, missing) // which says why
+	now := k.RenewInterval()
+	if now >= was {
+		return
+	}
+	k.log.Info("a broker that did not answer before forgets transactional ids or producer ids sooner than was known: claims are renewed more often", "topic", k.id.Topic, "from", was, "to", now)
+	for _, a := range k.live() {
+		a.renewWithin(now)
+	}
 }
 
 // settingsPatience is how long a broker may take to hear of the topic that another one has told us of: a moment, unless the cluster is ill.
@@ -314,8 +375,9 @@ func (k *Kafka) topicConfigs(ctx context.Context) (configs, error) {
 // insyncInterval is how soon a min.insync.replicas that was changed is noticed: with one that is too high too few replicas would be asked where a partition ends.
 const insyncInterval = 10 * time.Second
 
-// watchInsync reads min.insync.replicas again and again: unlike the other settings its change is no mistake, but what an operator does who is short of brokers.
-func (k *Kafka) watchInsync() {
+// watchSettings reads again and again what operators change on purpose: min.insync.replicas, who are short of brokers, and max.message.bytes, who have a group that is larger than
+// that. And what brokers did not tell when the log was opened.
+func (k *Kafka) watchSettings() {
 	t := time.NewTicker(k.cfg.reread)
 	defer t.Stop()
 	for {
@@ -327,14 +389,32 @@ func (k *Kafka) watchInsync() {
 		ctx, cancel := context.WithTimeout(k.ctx, 2*requestOverhead)
 		c, err := k.configs(ctx, kmsg.ConfigResourceTypeTopic, k.id.Topic)
 		cancel()
-		n, ok := c.number("min.insync.replicas")
-		if err != nil || !ok {
-			k.log.Debug("min.insync.replicas can't be read again", "topic", k.id.Topic, "err", err)
-			continue
+		if err != nil {
+			k.log.Debug("the settings of the topic can't be read again", "topic", k.id.Topic, "err", err)
 		}
-		if was := k.insync.Swap(int32(n)); was != int32(n) {
-			k.log.Info("min.insync.replicas of the "+k.cfg.what+" was changed", "topic", k.id.Topic, "from", was, "to", n)
+		if n, ok := c.number("min.insync.replicas"); ok {
+			if was := k.insync.Swap(int32(n)); was != int32(n) {
+				k.log.Info("min.insync.replicas of the "+k.cfg.what+" was changed", "topic", k.id.Topic, "from", was, "to", n)
+			}
 		}
+		if n, ok := c.number("max.message.bytes"); ok {
+			k.takeBatchBytes(n)
+		}
+		k.readBrokersAgain(k.ctx)
+	}
+}
+
+// takeBatchBytes takes over a max.message.bytes that was read again. One that is too small to be opened with is none to go on with: the cluster refuses what does not fit.
+func (k *Kafka) takeBatchBytes(n int64) {
+	taken := max(n, batchBytesLeast)
+	was := k.batchBytes.Swap(taken)
+	switch {
+	case was == taken:
+	case n < batchBytesLeast:
+		k.log.Warn("max.message.bytes of the "+k.cfg.what+" was changed to less than a member of a large group may take: what does not fit fails, and no replica starts again with it",
+			"topic", k.id.Topic, "from", was, "to", n, "least", batchBytesLeast)
+	default:
+		k.log.Info("max.message.bytes of the "+k.cfg.what+" was changed", "topic", k.id.Topic, "from", was, "to", n)
 	}
 }
 
@@ -399,12 +479,28 @@ func (c configs) duration(name string) time.Duration {
 	return time.Duration(min(n, int64(100*365*24*time.Hour/time.Millisecond))) * time.Millisecond
 }
 
+// brokerConfigs are the settings of a broker.
+func (k *Kafka) brokerConfigs(ctx context.Context, id int32) (configs, error) {
+	ctx, cancel := context.WithTimeout(ctx, brokerConfigsTimeout)
+	defer cancel()
+	return k.configs(ctx, kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(id)))
+}
+
 func (k *Kafka) configs(ctx context.Context, kind kmsg.ConfigResourceType, name string) (configs, error) {
-	req := kmsg.NewPtrDescribeConfigsRequest()
-	rr := kmsg.NewDescribeConfigsRequestResource()
-	rr.ResourceType, rr.ResourceName = kind, name
-	req.Resources = append(req.Resources, rr)
-	resp, err := req.RequestWith(ctx, k.client)
+	ask := func(ctx context.Context, to kmsg.Requestor) (*kmsg.DescribeConfigsResponse, error) {
+		req := kmsg.NewPtrDescribeConfigsRequest()
+		rr := kmsg.NewDescribeConfigsRequestResource()
+		rr.ResourceType, rr.ResourceName = kind, name
+		req.Resources = append(req.Resources, rr)
+		return req.RequestWith(ctx, to)
+	}
+	var resp *kmsg.DescribeConfigsResponse
+	var err error
+	if kind == kmsg.ConfigResourceTypeBroker { // which that broker alone can tell
+		resp, err = ask(ctx, k.client)
+	} else {
+		resp, err = anyBroker(ctx, k.client, &k.roster, true, ask)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -390,3 +390,101 @@ func TestAMissingTopicMayBeRefused(t *testing.T) {
 		<-opened
 	})
 }
+
+// TestABrokerThatHangsAtTheStart: what brokers forget is read of the others, and of those that did not tell later on. Claims are renewed as often as that takes.
+func TestABrokerThatHangsAtTheStart(t *testing.T) {
+	const interval = 10 * time.Second
+	of := func(nodes int32) func(c *kfake.Cluster, req kmsg.Request) bool { // those below
+		return func(c *kfake.Cluster, req kmsg.Request) bool {
+			r, ok := req.(*kmsg.DescribeConfigsRequest)
+			return ok && r.Resources[0].ResourceType == kmsg.ConfigResourceTypeBroker && c.CurrentNode() < nodes
+		}
+	}
+	for _, test := range []struct {
+		name  string
+		hangs func(c *kfake.Cluster, req kmsg.Request) bool
+		known bool // at the start
+	}{
+		{"one answers nothing", func(c *kfake.Cluster, _ kmsg.Request) bool { return c.CurrentNode() == 0 }, true},
+		{"one tells nothing of itself", of(1), true},
+		{"two tell nothing of themselves", of(2), true},
+		{"none tells anything of itself", of(3), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			clusterInBubble(t, func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig)) {
+				if err := c.CreateTopic(testTopic, 1, map[string]string{"cleanup.policy": "compact"}); err != nil {
+					t.Fatal(err)
+				}
+				for p := c.LeaderFor(testTopic, 0); p == 0; p = c.LeaderFor(testTopic, 0) {
+					c.ShufflePartitionLeaders()
+				}
+				woken := make(chan struct{})
+				c.Control(func(req kmsg.Request) (kmsg.Response, error, bool) {
+					c.KeepControl()
+					if test.hangs(c, req) {
+						c.SleepControl(func() { <-woken })
+					}
+					return nil, nil, false
+				})
+				cfg := KafkaConfig{SeedBrokers: c.ListenAddrs(), Topic: testTopic, Partitions: 1}
+				dial(&cfg)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // the bubble's clock
+				defer cancel()
+				begun := time.Now()
+				k, err := OpenKafka(ctx, cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer k.Close()
+				if took := time.Since(begun); took > 5*time.Second {
+					t.Errorf("the start took %v", took)
+				}
+				if got := k.RenewInterval(); (got == interval) != test.known || (got == defaultRenewInterval) == test.known {
+					t.Errorf("claims are renewed every %v", got)
+				}
+				w := claim(t, k, 0)
+				first := w.Claim().ProducerEpoch
+				time.Sleep(5 * time.Second) // the bubble's clock
+				close(woken)
+				time.Sleep(insyncInterval + 2*brokerConfigsTimeout + interval) // the bubble's clock
+				if got := k.RenewInterval(); got != interval || w.Claim().ProducerEpoch == first {
+					t.Errorf("when all brokers answer claims are renewed every %v, and the epoch is %d after %d", got, w.Claim().ProducerEpoch, first)
+				}
+				if len(k.expiry.unread) > 0 {
+					t.Errorf("brokers %v are still to tell", k.expiry.unread)
+				}
+			}, kfake.BrokerConfigs(map[string]string{"transactional.id.expiration.ms": "40000"}))
+		})
+	}
+}
+
+// TestALargerBatch: an operator raises max.message.bytes for a group that is too large, and lowers it again. Both count within seconds.
+func TestALargerBatch(t *testing.T) {
+	clusterInBubble(t, func(t *testing.T, c *kfake.Cluster, dial func(*KafkaConfig)) {
+		k := open(t, c.ListenAddrs(), partitions(1), dial)
+		w := claim(t, k, 0)
+		large := kv("a", strings.Repeat("x", batchBytesDefault))
+		for _, step := range []struct {
+			set      string
+			want     int
+			tooLarge bool
+		}{
+			{"", batchBytesDefault, true},
+			{"2097152", 2 << 20, false},
+			{"524288", 512 << 10, true},
+			{"1000", batchBytesLeast, true}, // the cluster refuses what does not fit
+			{"4194304", 4 << 20, false},
+		} {
+			if step.set != "" {
+				alterTopic(t, c, dial, "max.message.bytes", step.set)
+				time.Sleep(insyncInterval + time.Second) // the bubble's clock
+			}
+			if got := k.BatchBytesMax(); got != step.want {
+				t.Errorf("max.message.bytes is %q: %d, want %d", step.set, got, step.want)
+			}
+			if _, err := put(t, w, large); errors.Is(err, ErrTooLarge) != step.tooLarge || err != nil && !step.tooLarge {
+				t.Errorf("max.message.bytes is %q: %v", step.set, err)
+			}
+		}
+	})
+}
