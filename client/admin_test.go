@@ -386,6 +386,16 @@ func TestDelete(t *testing.T) {
 	c.place("b", 2)
 	var loading atomic.Bool
 	loading.Store(true)
+	c.on(89, describing(func(_ int32, g *kmsg.StreamsGroupDescribeResponseGroup) {
+		switch g.Group {
+		case "consumers":
+			g.ErrorCode, g.ErrorMessage, g.Topology = kerr.GroupIDNotFound.Code, kmsg.StringPtr("Group "+g.Group+" is not a streams group."), nil
+		case "b":
+			g.ErrorCode, g.Topology = kerr.TopicAuthorizationFailed.Code, nil
+		case "forbidden":
+			g.ErrorCode, g.Topology = kerr.GroupAuthorizationFailed.Code, nil
+		}
+	}))
 	c.on(42, func(_ int32, req kmsg.Request) kmsg.Response {
 		resp := kmsg.NewPtrDeleteGroupsResponse()
 		for _, id := range req.(*kmsg.DeleteGroupsRequest).Groups {
@@ -402,17 +412,23 @@ func TestDelete(t *testing.T) {
 		}
 		return resp
 	})
-	got := NewAdmin(c.client()).DeleteStreamsGroups(t.Context(), "a", "busy", "b", "failed", "a")
+	got := NewAdmin(c.client()).DeleteStreamsGroups(t.Context(), "a", "busy", "consumers", "b", "forbidden", "failed", "a")
 	want := []struct {
 		group, text string
 		is          error
-	}{{"a", "", nil}, {"busy", kerr.NonEmptyGroup.Error(), kerr.NonEmptyGroup}, {"b", "", nil}, {"failed", "Topology description plugin failed to delete the topology.", kerr.GroupDeletionFailed}}
+	}{{"a", "", nil}, {"busy", kerr.NonEmptyGroup.Error(), kerr.NonEmptyGroup}, {"consumers", "Group 'consumers' does not exist or is not a streams group.", kerr.GroupIDNotFound},
+		{"b", "", nil}, {"forbidden", kerr.GroupAuthorizationFailed.Error(), kerr.GroupAuthorizationFailed}, {"failed", "Topology description plugin failed to delete the topology.", kerr.GroupDeletionFailed}}
 	if len(got) != len(want) {
 		t.Fatalf("%+v", got)
 	}
 	for i, w := range want {
 		if g := got[i]; g.Group != w.group || !errors.Is(g.Err, w.is) || w.is != nil && g.Err.Error() != w.text {
 			t.Errorf("%s: %v, want %v", g.Group, g.Err, w.is)
+		}
+	}
+	for _, r := range c.requests(42) { // what is not a streams group is not even asked for
+		if groups := r.(*kmsg.DeleteGroupsRequest).Groups; slices.Contains(groups, "consumers") || slices.Contains(groups, "forbidden") {
+			t.Errorf("asked to delete %q", groups)
 		}
 	}
 }

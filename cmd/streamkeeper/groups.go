@@ -152,7 +152,7 @@ func (d *describeCmd) writeAll(w io.Writer, found []*admin.Description) error {
 
 type deleteCmd struct {
 	connection
-	Groups []string `arg:"" name:"group" help:"The groups; they must have no members."`
+	Groups []string `arg:"" name:"group" help:"The groups: streams groups only; they must have no members."`
 }
 
 func (d *deleteCmd) Run(ctx context.Context, s *stdio) error {
@@ -160,7 +160,10 @@ func (d *deleteCmd) Run(ctx context.Context, s *stdio) error {
 		var errs []error
 		for _, group := range d.Groups {
 			if err := a.Delete(ctx, group); err != nil {
-				errs = append(errs, fmt.Errorf("group %s: %w", group, err))
+				if !strings.Contains(err.Error(), "'"+group+"'") { // Kafka's words have it
+					err = fmt.Errorf("group %s: %w", group, err)
+				}
+				errs = append(errs, err)
 				continue
 			}
 			fmt.Fprintf(s.out, "deleted %s\n", group)
