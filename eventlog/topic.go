@@ -285,7 +285,7 @@ const brokerConfigsTimeout = 2 * time.Second
 type expiry struct {
 	mu                          sync.Mutex
 	transactionalID, producerID time.Duration // the least; 0: none has told
-	unread                      []int32       // the brokers that are still to tell; of the goroutine that asks alone
+	unread                      []int32       // the brokers that are still to tell
 }
 
 // renewal is how long a claim may go without a renewal, for what the brokers forget; 0 where that is not known.
@@ -314,13 +314,13 @@ func (k *Kafka) readBrokers(ctx context.Context, brokers []int32) (told bool, er
 		}()
 	}
 	e := &k.expiry
-	e.unread = nil
+	var unread []int32
 	for range brokers {
 		a := <-answers
 		if a.err != nil {
 			err = a.err
 			if answered := (*kerr.Error)(nil); !errors.As(err, &answered) || answered.Retriable {
-				e.unread = append(e.unread, a.broker)
+				unread = append(unread, a.broker)
 			}
 			k.log.Debug("the settings of a broker can't be read", "broker", a.broker, "err", err)
 			continue
@@ -331,13 +331,19 @@ func (k *Kafka) readBrokers(ctx context.Context, brokers []int32) (told bool, er
 		least(&e.producerID, a.duration("producer.id.expiration.ms"))
 		e.mu.Unlock()
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.unread = unread
 	return told, err
 }
 
 // readBrokersAgain asks the brokers that had no answer when the log was opened, those that the cluster still lists, and has claims renewed as often as it takes.
 func (k *Kafka) readBrokersAgain(ctx context.Context) {
-	missing := slices.DeleteFunc(k.expiry.unread, func(id int32) bool { return k.roster.gone(id, time.Time{}) })
-	if k.expiry.unread = missing; len(missing) == 0 {
+	k.expiry.mu.Lock()
+	missing := slices.Clone(k.expiry.unread)
+	k.expiry.mu.Unlock()
+	missing = slices.DeleteFunc(missing, func(id int32) bool { return k.roster.gone(id, time.Time{}) })
+	if len(missing) == 0 {
 		return
 	}
 	was := k.RenewInterval()

@@ -450,6 +450,8 @@ func TestABrokerThatHangsAtTheStart(t *testing.T) {
 				if got := k.RenewInterval(); got != interval || w.Claim().ProducerEpoch == first {
 					t.Errorf("when all brokers answer claims are renewed every %v, and the epoch is %d after %d", got, w.Claim().ProducerEpoch, first)
 				}
+				k.expiry.mu.Lock()
+				defer k.expiry.mu.Unlock()
 				if len(k.expiry.unread) > 0 {
 					t.Errorf("brokers %v are still to tell", k.expiry.unread)
 				}
