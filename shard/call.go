@@ -13,6 +13,9 @@ import (
 type Caller struct {
 	ClientID   string
 	ClientHost string // Java's form, "/10.0.0.1"
+	// Unasked says that the cluster was not asked whether it has a group of that id, as the group was known here: it may be gone when the request's turn comes,
+	// converted to a classic group. A join that would make it anew is told to try again (ErrLoading).
+	Unasked bool
 }
 
 // call runs a handler on the loop of the group's shard and waits for its answer to be allowed out. run returns the answer

@@ -34,6 +34,14 @@ func (s *Shard) hydrate(id string) (*group, error) {
 		return nil, err
 	}
 	s.keep(g)
+	if !g.Empty() { // it was broken, and left memory for that: its members must not lose their sessions
+		s.resume(g)
+		now := s.host.cfg.Now()
+		t := &turn{s: s, g: g, now: now}
+		for _, tm := range g.Restore(t.env(Caller{}, 0)) {
+			s.schedule(g, tm, now)
+		}
+	}
 	return g, nil
 }
 
@@ -111,14 +119,9 @@ func (s *Shard) drop(id string, g *group) {
 	s.host.known.Delete(id)
 	s.host.stats.evicted.Add(1)
 	if g.broken && !g.Empty() {
-		// A broken group with members must not lose its sessions: it comes back at once, from the log.
-		if again, err := s.hydrate(id); err == nil {
-			now := s.host.cfg.Now()
-			s.resume(again)
-			t := &turn{s: s, g: again, now: now}
-			for _, tm := range again.Restore(t.env(Caller{}, 0)) {
-				s.schedule(again, tm, now)
-			}
+		// It comes back at once, from the log, so that its sessions run.
+		if _, err := s.hydrate(id); err != nil {
+			s.log.Warn("a group that was read again can't be, its sessions begin with the next request for it", "group", id, "err", err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.opentelemetry.io/otel/attribute"
@@ -39,6 +40,9 @@ func (h *Host) heartbeat(ctx context.Context, c Caller, version int16, req *kmsg
 	result, err := call(ctx, h, "heartbeat", req.Group, func(t *turn) (*HeartbeatResult, effect, error) {
 		if err := h.unfrozen(t); err != nil {
 			return nil, effect{}, err
+		}
+		if c.Unasked && req.MemberEpoch == 0 && !t.g.Exists() {
+			return nil, effect{}, fmt.Errorf("%w: group %q is gone since the request came", ErrLoading, req.Group)
 		}
 		before := t.g.Epoch()
 		r, err := t.g.Heartbeat(t.env(c, version), req)

@@ -35,6 +35,7 @@ type fakeShards struct {
 	calls     []string
 	err       map[string]error // by group
 	beats     []*kmsg.StreamsGroupHeartbeatRequest
+	unasked   []bool // of beats, whether the cluster was not asked
 	commits   []offsets.Commit
 	listed    []shard.Listed
 	create    []streams.CreatableTopic                   // that heartbeats ask for, and
@@ -99,7 +100,7 @@ func (s *fakeShards) Barrier(ctx context.Context, p int32) error {
 }
 func (s *fakeShards) Heartbeat(_ context.Context, c shard.Caller, version int16, req *kmsg.StreamsGroupHeartbeatRequest) (shard.HeartbeatResult, error) {
 	s.call("heartbeat %s v%d %s%s", req.Group, version, c.ClientID, c.ClientHost)
-	s.beats = append(s.beats, req)
+	s.beats, s.unasked = append(s.beats, req), append(s.unasked, c.Unasked)
 	if err := s.err[req.Group]; err != nil {
 		return shard.HeartbeatResult{}, err
 	}

@@ -24,13 +24,13 @@ type ForeignGroups interface {
 
 // checkForeign refuses to make a streams group of an id that is in use on the cluster: two coordinators would
 // then hand out the same partitions, and an application whose committed offsets lie there would start over. classic says that there
-// is a classic group without members, whose place a streams group may take with its offsets.
-func (c *Coordinator) checkForeign(ctx context.Context, group string) (classic bool, err error) {
+// is a classic group without members, whose place a streams group may take with its offsets. A group that is known here is no question; then asked is false.
+func (c *Coordinator) checkForeign(ctx context.Context, group string) (classic, asked bool, err error) {
 	if c.cfg.Foreign == nil {
-		return false, nil
+		return false, true, nil
 	}
 	if known, err := c.shards.Known(group); err != nil || known {
-		return false, err
+		return false, false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, foreignTimeout)
 	defer cancel()
@@ -40,17 +40,17 @@ func (c *Coordinator) checkForeign(ctx context.Context, group string) (classic b
 		if !errors.Is(err, context.Canceled) { // the client left
 			c.foreignUnknown.warn(c.log, c.cfg.Now(), group, err)
 		}
-		return false, fmt.Errorf("%w: whether the cluster has a group %q of its own is not known: %w", shard.ErrLoading, group, err)
+		return false, true, fmt.Errorf("%w: whether the cluster has a group %q of its own is not known: %w", shard.ErrLoading, group, err)
 	case kind == "":
-		return false, nil
+		return false, true, nil
 	case kind == kindStreams:
-		return false, &streams.Error{Code: codeNoGroup, Message: "Group " + group + " is a streams group of the cluster's own coordinator, and can't be another one here."}
+		return false, true, &streams.Error{Code: codeNoGroup, Message: "Group " + group + " is a streams group of the cluster's own coordinator, and can't be another one here."}
 	case kind == TakeOverProtocol && members:
-		return false, fmt.Errorf("%w: a replica is taking it over, or was when it died", shard.ErrConverting)
+		return false, true, fmt.Errorf("%w: a replica is taking it over, or was when it died", shard.ErrConverting)
 	case members, kind == "consumer", kind == "share", c.conversions == nil:
-		return false, notStreams(group)
+		return false, true, notStreams(group)
 	}
-	return true, nil
+	return true, true, nil
 }
 
 // foreignUnknown warns that groups can't be made because the cluster does not say whether it has them. Their members are told to try again

@@ -50,10 +50,10 @@ func (c *Coordinator) heartbeat(ctx context.Context, caller Caller, r *kmsg.Stre
 	if !possibleGroup(r.Group) {
 		return nil, impossibleGroup
 	}
-	classic := false
+	classic, asked := false, false
 	if r.MemberEpoch == 0 {
 		var err error
-		if classic, err = c.checkForeign(ctx, r.Group); err != nil {
+		if classic, asked, err = c.checkForeign(ctx, r.Group); err != nil {
 			return nil, err
 		}
 	}
@@ -66,7 +66,7 @@ func (c *Coordinator) heartbeat(ctx context.Context, caller Caller, r *kmsg.Stre
 	if err != nil {
 		return nil, err
 	}
-	result, err := c.beat(ctx, caller, r, classic)
+	result, err := c.beat(ctx, caller, r, classic, asked)
 	if err != nil {
 		if err = c.redirect(ctx, r.Group, err); r.MemberEpoch != 0 { // of a join this was asked before
 			err = c.foreignToo(ctx, r.Group, err)
@@ -88,14 +88,16 @@ func possibleGroup(group string) bool {
 
 var impossibleGroup = &streams.Error{Code: codeInvalidGroup, Message: "The group id is longer than 32767 bytes or no valid UTF-8."}
 
-// beat hands the heartbeat to the shard; classic says that the group is to be made of a classic one.
-func (c *Coordinator) beat(ctx context.Context, caller Caller, r *kmsg.StreamsGroupHeartbeatRequest, classic bool) (shard.HeartbeatResult, error) {
+// beat hands the heartbeat to the shard; classic says that the group is to be made of a classic one, asked that the cluster was asked for it.
+func (c *Coordinator) beat(ctx context.Context, caller Caller, r *kmsg.StreamsGroupHeartbeatRequest, classic, asked bool) (shard.HeartbeatResult, error) {
 	if classic {
 		return c.takenOver(ctx, caller, r)
 	}
 	writing, cancel := c.writing(ctx)
 	defer cancel()
-	return c.shards.Heartbeat(writing, caller.shard(), r.Version, r)
+	who := caller.shard()
+	who.Unasked = !asked
+	return c.shards.Heartbeat(writing, who, r.Version, r)
 }
 
 // createTopics has the internal topics created that the group lacks, and tells the member what stands in the way. The answer does not

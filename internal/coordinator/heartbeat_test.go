@@ -316,3 +316,18 @@ func TestGroupOfTheClusterIsNotTakenOver(t *testing.T) {
 		t.Error("a steady heartbeat asked for a group of the cluster")
 	}
 }
+
+// Whether the cluster has a group of that id is asked where the group is not known here; the shard hears whether it was, as the group may be gone when the join gets there.
+func TestTheShardHearsWhetherTheClusterWasAsked(t *testing.T) {
+	w := newWorld(t)
+	w.shards.owned[1] = true
+	for _, known := range []bool{false, true} {
+		w.shards.known["g1"] = known
+		if resp := w.Heartbeat(t.Context(), Caller{}, join("g1", "in")); resp.ErrorCode != 0 {
+			t.Fatalf("code %d", resp.ErrorCode)
+		}
+		if got := w.shards.unasked[len(w.shards.unasked)-1]; got != known {
+			t.Errorf("known here: %v; not asked: %v", known, got)
+		}
+	}
+}

@@ -60,7 +60,7 @@ func (c *Coordinator) redirect(ctx context.Context, group string, refused error)
 		return refused
 	}
 	var refusal *streams.Error
-	switch _, err := c.checkForeign(ctx, group); {
+	switch _, _, err := c.checkForeign(ctx, group); {
 	case errors.As(err, &refusal):
 		return err
 	case err == nil:
