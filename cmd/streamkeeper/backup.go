@@ -176,11 +176,10 @@ func readTopic(ctx context.Context, log *eventlog.Kafka, dir projection.Config) 
 	waited := wait()
 	stop()
 	followed := <-ended
-	for p := range id.Partitions {
-		t.Ends = append(t.Ends, store.Applied(p))
-	}
-	if err := store.Close(); waited == nil {
-		waited = err
+	ends, held, kept := keep(store, dir, id)
+	t.Ends = ends
+	if waited == nil {
+		waited = kept
 	}
 	if waited != nil {
 		if followed != nil && !errors.Is(followed, context.Canceled) {
@@ -188,15 +187,34 @@ func readTopic(ctx context.Context, log *eventlog.Kafka, dir projection.Config) 
 		}
 		return t, nil, waited
 	}
-	held, err := projection.Look(projection.Config{Dir: dir.Dir})
-	if err != nil {
-		return t, nil, err
-	}
-	if held.Partitions != id.Partitions {
-		return t, nil, fmt.Errorf("%s: what was read of topic %s can't be read back", dir.Dir, id.Topic)
-	}
 	t.Groups, t.Configured, t.Offsets = held.Groups, held.Configured, held.Offsets
 	return t, held.Skipped, eachRaw(dir, func(int32, []byte, []byte) error { t.Records++; return nil })
+}
+
+// keep closes a store whose tail has ended, and says up to where the partitions were read and what the store has on disk. An error says that this is not all of it: with
+// a full disk a store reads on in memory, and closes without having written it.
+func keep(store *projection.Store, dir projection.Config, id eventlog.Identity) (ends []int64, held projection.Held, err error) {
+	read := int64(0)
+	for p := range id.Partitions {
+		if err == nil {
+			err = store.Err(p)
+		}
+		end := store.Applied(p)
+		ends = append(ends, end)
+		read += end
+	}
+	if err = cmp.Or(err, store.Close()); err != nil {
+		return ends, held, fmt.Errorf("topic %s: %w", id.Topic, err)
+	}
+	held, err = projection.Look(projection.Config{Dir: dir.Dir, FS: dir.FS})
+	switch {
+	case err != nil:
+	case held.Partitions != id.Partitions:
+		err = fmt.Errorf("%s: what was read of topic %s can't be read back", dir.Dir, id.Topic)
+	case held.Read != read || len(held.Unread) > 0:
+		err = fmt.Errorf("%s: of topic %s %d offsets were read, and %d are on disk; not to their end: partitions %v", dir.Dir, id.Topic, read, held.Read, held.Unread)
+	}
+	return ends, held, err
 }
 
 // eachRaw calls f with the records of a store as they are in its topic.
