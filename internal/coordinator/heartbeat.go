@@ -131,7 +131,8 @@ func (c *Coordinator) owned(partition int32) (generation int64, err error) {
 
 // knowTopics makes sure that the handler sees the topics of the group in the snapshot: those of the topology that the request
 // brings, and those of the group's stored topology where nobody has asked for them under this claim. A handler that
-// misses an existing topic would take all tasks away. It returns the topics that are to be pinned if the request is accepted.
+// misses an existing topic would take all tasks away, so the latter are not missing on the word of one broker. It returns the
+// topics that are to be pinned if the request is accepted.
 func (c *Coordinator) knowTopics(ctx context.Context, r *kmsg.StreamsGroupHeartbeatRequest, generation int64, required []string) ([]string, error) {
 	if r.MemberEpoch < 0 {
 		return nil, nil // a leave computes no tasks
@@ -140,15 +141,14 @@ func (c *Coordinator) knowTopics(ctx context.Context, r *kmsg.StreamsGroupHeartb
 	if pinned && r.Topology == nil {
 		return nil, nil
 	}
-	names := required
+	var stored []string
 	if !pinned && c.cfg.RequiredTopics != nil {
-		stored, err := c.cfg.RequiredTopics(r.Group)
-		if err != nil {
+		var err error
+		if stored, err = c.cfg.RequiredTopics(r.Group); err != nil {
 			return nil, err
 		}
-		names = append(slices.Clone(required), stored...)
 	}
-	return names, c.topics.Ensure(ctx, names, nil)
+	return append(slices.Clone(required), stored...), c.topics.EnsureStored(ctx, required, stored)
 }
 
 // requiredTopics are all topics that a topology names, each once, in the order in which it names them (KafkaApis).

@@ -78,6 +78,7 @@ type Topics struct {
 	names     map[[16]byte]string    // id → name of the existing ones
 	absentIDs map[[16]byte]time.Time // when the cluster last said so; bounded with entries
 	racks     map[int32]string       // also of brokers that are away: a rack that came and went would change every group's metadata hash
+	nodes     []int32                // of the last answer that named any
 	next      *topicRound
 	pins      map[string]*topicPin // by group
 }
@@ -90,19 +91,21 @@ type topicEntry struct {
 	used    time.Time
 	pins    int      // groups that need it
 	misses  int      // answers in a row that did not know it, while exists
+	sure    bool     // it does not exist, and not on one word
 	former  [16]byte // the id it had before: a late answer with it is not believed
 }
 
 // topicRound collects what is to be asked next; everybody who waits for it gets the same answer.
 type topicRound struct {
-	names map[string]struct{}
-	ids   map[[16]byte]struct{}
-	done  chan struct{}
-	err   error
+	names  map[string]struct{}
+	stored map[string]struct{} // of which it is to be made sure that they are missing, where they are
+	ids    map[[16]byte]struct{}
+	done   chan struct{}
+	err    error
 }
 
 func newTopicRound() *topicRound {
-	return &topicRound{names: map[string]struct{}{}, ids: map[[16]byte]struct{}{}, done: make(chan struct{})}
+	return &topicRound{names: map[string]struct{}{}, stored: map[string]struct{}{}, ids: map[[16]byte]struct{}{}, done: make(chan struct{})}
 }
 
 // topicSnapshot implements streams.Topics.
@@ -141,7 +144,7 @@ func (t *Topics) Snapshot() streams.Topics { return t.snap.Load() }
 // Ensure makes the topics known, asking the cluster where they are not. Names and ids that the cluster does not know are no
 // error; ErrTopicsUnknown and the context's errors are.
 func (t *Topics) Ensure(ctx context.Context, names []string, ids [][16]byte) error {
-	round := t.want(time.Now(), names, ids)
+	round := t.want(time.Now(), names, nil, ids)
 	if round == nil {
 		return nil
 	}
@@ -176,7 +179,7 @@ func (t *Topics) await(ctx context.Context, round *topicRound) error {
 }
 
 // want notes the use of what is known and returns the round that will tell about the rest, nil if nothing is missing.
-func (t *Topics) want(now time.Time, names []string, ids [][16]byte) *topicRound {
+func (t *Topics) want(now time.Time, names, stored []string, ids [][16]byte) *topicRound {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	missing := false
@@ -188,6 +191,17 @@ func (t *Topics) want(now time.Time, names []string, ids [][16]byte) *topicRound
 			}
 		}
 		t.next.names[name] = struct{}{}
+		missing = true
+	}
+	for _, name := range stored {
+		if e := t.entries[name]; e != nil {
+			e.used = now
+			if e.exists || e.sure && now.Sub(e.checked) < topicAbsentFor {
+				continue
+			}
+		}
+		t.next.names[name] = struct{}{}
+		t.next.stored[name] = struct{}{}
 		missing = true
 	}
 	for _, id := range ids {
@@ -228,7 +242,7 @@ func (t *Topics) Run(ctx context.Context) {
 	defer timer.Stop()
 	awaited := time.NewTicker(topicAwaitedTick)
 	defer awaited.Stop()
-	failing := false
+	failing, unsure := false, false
 	for {
 		var names []string
 		select {
@@ -242,6 +256,16 @@ func (t *Topics) Run(ctx context.Context) {
 		case <-t.kick:
 			round := t.take()
 			round.err = t.fetch(ctx, slices.Sorted(maps.Keys(round.names)), slices.Collect(maps.Keys(round.ids)))
+			if round.err == nil && len(round.stored) > 0 {
+				round.err = t.confirm(ctx, slices.Sorted(maps.Keys(round.stored)))
+				if unsure != (round.err != nil) && ctx.Err() == nil {
+					if unsure = !unsure; unsure {
+						t.cfg.Logger.Warn("topics that groups use may be missing, but too few brokers can tell; the members are told to try again", "err", round.err)
+					} else {
+						t.cfg.Logger.Info("enough brokers tell of the topics that groups use again")
+					}
+				}
+			}
 			close(round.done)
 			continue
 		case <-timer.C:

@@ -77,6 +77,12 @@ func (t *Topics) merge(now time.Time, resp *kmsg.MetadataResponse, names []strin
 			t.racks[b.NodeID] = *b.Rack
 		}
 	}
+	if len(resp.Brokers) > 0 {
+		t.nodes = t.nodes[:0]
+		for _, b := range resp.Brokers {
+			t.nodes = append(t.nodes, b.NodeID)
+		}
+	}
 	asked := make(map[string]struct{}, len(names))
 	for _, name := range names {
 		asked[name] = struct{}{}
@@ -91,17 +97,13 @@ func (t *Topics) merge(now time.Time, resp *kmsg.MetadataResponse, names []strin
 		if _, byName := asked[name]; !byName && !slices.Contains(ids, rt.TopicID) {
 			continue // of the answer that lists everything
 		}
-		switch rt.ErrorCode {
-		case 0, kerr.LeaderNotAvailable.Code, kerr.ListenerNotFound.Code, kerr.ReplicaNotAvailable.Code:
-			if len(rt.Partitions) > 0 {
-				changed = t.exists(now, name, rt) || changed
-				continue
-			}
-			fallthrough // being created: not there yet
-		case kerr.UnknownTopicOrPartition.Code, kerr.UnknownTopicID.Code, kerr.InvalidTopicException.Code:
-			changed = t.absent(now, name) || changed
-		case kerr.TopicAuthorizationFailed.Code:
+		if rt.ErrorCode == kerr.TopicAuthorizationFailed.Code {
 			t.cfg.Logger.Warn("the cluster does not let us see a topic that a client named; it counts as missing", "topic", name)
+		}
+		switch there, absent := told(rt); {
+		case there:
+			changed = t.exists(now, name, rt) || changed
+		case absent:
 			changed = t.absent(now, name) || changed
 		default:
 			t.cfg.Logger.Warn("the cluster can't tell about a topic", "topic", name, "err", kerr.ErrorForCode(rt.ErrorCode))
@@ -117,6 +119,18 @@ func (t *Topics) merge(now time.Time, resp *kmsg.MetadataResponse, names []strin
 	if changed {
 		t.publish()
 	}
+}
+
+// told says what an answer means for a topic; neither: nothing.
+func told(rt *kmsg.MetadataResponseTopic) (there, absent bool) {
+	switch rt.ErrorCode {
+	case 0, kerr.LeaderNotAvailable.Code, kerr.ListenerNotFound.Code, kerr.ReplicaNotAvailable.Code:
+		there = len(rt.Partitions) > 0
+		return there, !there // without: being created, not there yet
+	case kerr.UnknownTopicOrPartition.Code, kerr.UnknownTopicID.Code, kerr.InvalidTopicException.Code, kerr.TopicAuthorizationFailed.Code:
+		return false, true
+	}
+	return false, false
 }
 
 // exists notes an existing topic and says whether anything of it is new.
@@ -137,7 +151,7 @@ func (t *Topics) exists(now time.Time, name string, rt *kmsg.MetadataResponseTop
 		e = &topicEntry{used: now}
 		t.entries[name] = e
 	}
-	e.checked, e.misses = now, 0
+	e.checked, e.misses, e.sure = now, 0, false
 	if e.exists {
 		same := e.topic.ID == topic.ID
 		if !same && topic.ID == e.former && topic.ID != ([16]byte{}) {
@@ -176,7 +190,7 @@ func (t *Topics) absent(now time.Time, name string) bool {
 	if e.misses++; e.misses < topicMissesMax {
 		return false
 	}
-	e.exists, e.former, e.since = false, e.topic.ID, now
+	e.exists, e.sure, e.former, e.since = false, true, e.topic.ID, now
 	delete(t.names, e.topic.ID)
 	t.cfg.Logger.Info("a topic is gone from the cluster", "topic", name)
 	t.deleted(name)

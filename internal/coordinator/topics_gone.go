@@ -94,16 +94,30 @@ func (g *goneQuestion) ask(ctx context.Context, who kmsg.Requestor) error {
 }
 
 func (g *goneQuestion) request(ctx context.Context, who kmsg.Requestor, refs []offsets.TopicRef) (*kmsg.MetadataResponse, error) {
+	names := make([]string, 0, len(refs))
+	for _, ref := range refs {
+		names = append(names, ref.Name)
+	}
+	resp, err := g.t.askWitnessed(ctx, who, names)
+	if err != nil {
+		return nil, err
+	}
+	g.nodes = g.nodes[:0]
+	for _, b := range resp.Brokers {
+		g.nodes = append(g.nodes, b.NodeID)
+	}
+	return resp, nil
+}
+
+// askWitnessed asks one broker about topics. The answer of one that does not know the witness is an error.
+func (t *Topics) askWitnessed(ctx context.Context, who kmsg.Requestor, topics []string) (*kmsg.MetadataResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, topicFetchTimeout)
 	defer cancel()
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = false
-	names := make([]string, 0, len(refs)+1)
-	for _, ref := range refs {
-		names = append(names, ref.Name)
-	}
-	if g.t.cfg.Witness != "" {
-		names = append(names, g.t.cfg.Witness)
+	names := slices.Clone(topics)
+	if t.cfg.Witness != "" {
+		names = append(names, t.cfg.Witness)
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
@@ -118,11 +132,7 @@ func (g *goneQuestion) request(ctx context.Context, who kmsg.Requestor, refs []o
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return nil, err
 	}
-	g.nodes = g.nodes[:0]
-	for _, b := range resp.Brokers {
-		g.nodes = append(g.nodes, b.NodeID)
-	}
-	if w := g.t.cfg.Witness; w != "" {
+	if w := t.cfg.Witness; w != "" {
 		i := slices.IndexFunc(resp.Topics, func(t kmsg.MetadataResponseTopic) bool { return t.Topic != nil && *t.Topic == w })
 		if i < 0 || resp.Topics[i].ErrorCode == kerr.UnknownTopicOrPartition.Code {
 			return nil, fmt.Errorf("a broker does not know %s, so it does not know the cluster yet", w)
