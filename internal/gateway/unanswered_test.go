@@ -82,3 +82,38 @@ func TestConnectionWithUnansweredRecordsIsNotReplaced(t *testing.T) {
 		t.Errorf("%v, want a refusal that says why", err)
 	}
 }
+
+// A connection that is watched ends with the gateway, and answers still come through it, large ones too.
+func TestWatchedConnectionAnswersAndEnds(t *testing.T) {
+	up := startScripted(t, "127.0.0.1:0", func(_ wire.Header, req kmsg.Request) kmsg.Response {
+		r, ok := req.ResponseKind().(*kmsg.DescribeProducersResponse)
+		if !ok {
+			return nil
+		}
+		topic := kmsg.NewDescribeProducersResponseTopic()
+		topic.Topic = strings.Repeat("x", 4*spliceBytesMin)
+		r.Topics = append(r.Topics, topic)
+		return r
+	})
+	g, _ := start(t, newService(), []string{up.addr()})
+	cl := raw(t, brokerAddr(t, g, 1))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p := kmsg.NewPtrProduceRequest()
+	p.SetVersion(9)
+	p.Acks = 0
+	for range 20 {
+		if err := cl.SendRaw(ctx, wire.AppendRequest(nil, 100, nil, p)); err != nil {
+			t.Fatal(err)
+		}
+		if r := ask[*kmsg.DescribeProducersResponse](t, cl, 0, kmsg.NewPtrDescribeProducersRequest()); len(r.Topics) != 1 || len(r.Topics[0].Topic) != 4*spliceBytesMin {
+			t.Fatalf("%d topics", len(r.Topics))
+		}
+	}
+	if err := g.Close(ctx); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if _, err := cl.ReceiveRaw(ctx); !errors.Is(err, io.EOF) {
+		t.Errorf("after the close: %v", err)
+	}
+}
