@@ -42,6 +42,7 @@ var tools = map[string]tool{
 	"kafka-get-offsets":         {class: "org.apache.kafka.tools.GetOffsetShell"},
 	"kafka-groups":              {class: "org.apache.kafka.tools.GroupsCommand"},
 	"kafka-leader-election":     {class: "org.apache.kafka.tools.LeaderElectionCommand"},
+	"kafka-log-dirs":            {class: "org.apache.kafka.tools.LogDirsCommand"},
 	"kafka-metadata-quorum":     {class: "org.apache.kafka.tools.MetadataQuorumCommand"},
 	"kafka-reassign-partitions": {class: "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"},
 	"kafka-producer-perf-test":  {class: "org.apache.kafka.tools.ProducerPerformance"},

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +19,7 @@ import (
 const awayMax = time.Minute
 
 // TestToolsWhileReplicasAreAway: of three replicas one is killed and one hangs. Once their shards are taken over all of Kafka's tools
-// that are about groups work as if the two had never been, and so do our own commands, also where they are given the addresses of all three. In the end both are forgotten.
+// that are about groups, or ask every node for something else, work as if the two had never been, and so do our own commands, also where they are given the addresses of all three. In the end both are forgotten.
 func TestToolsWhileReplicasAreAway(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t, kafka44)
@@ -81,6 +83,11 @@ func TestToolsWhileReplicasAreAway(t *testing.T) {
 	r.waitSharesOf(r.nodes[0], int(shards))
 
 	tools := kafkatest.Tools(t, alive.Bootstrap())
+	plan := filepath.Join(t.TempDir(), "plan.json")
+	if err := os.WriteFile(plan, fmt.Appendf(nil, `{"version":1,"partitions":[{"topic":%q,"partition":0,"replicas":[1]}]}`, in), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	here := fmt.Sprint(r.nodes[0])
 	// Of an empty group Kafka's tool prints no offsets, whatever was committed: so it does before Kafka's own coordinator ("empty describe" of
 	// testdata/cli-stateless.jsonl).
 	for _, call := range []struct{ line, want string }{
@@ -93,6 +100,12 @@ func TestToolsWhileReplicasAreAway(t *testing.T) {
 		{"kafka-consumer-groups --list --state", "streamkeeper-" + r.topic},
 		{"kafka-consumer-groups --describe --state --group streamkeeper-" + r.topic, "Stable"},
 		{"kafka-streams-groups --delete --group " + groups[1], "successful"},
+		{"kafka-configs --describe --entity-type brokers", "Dynamic configs for broker " + here + " are:"},
+		{"kafka-log-dirs --describe", `"broker":` + here},
+		{"kafka-broker-api-versions", "id: 1 "},
+		// What such a move leaves behind, which this tool takes away in the end, the brokers' first: of every node that it is shown.
+		{"kafka-configs --alter --entity-type topics --entity-name " + in + " --add-config leader.replication.throttled.replicas=*", "Completed updating config"},
+		{"kafka-reassign-partitions --verify --reassignment-json-file " + plan, "Clearing topic-level throttles on topic " + in},
 	} {
 		words := strings.Fields(call.line)
 		run(call.line, call.want, func() (string, string, int) {
@@ -104,6 +117,9 @@ func TestToolsWhileReplicasAreAway(t *testing.T) {
 		})
 	}
 	groups = slices.Delete(groups, 1, 2)
+	if out, errOut, exit := tools.Run("kafka-configs", "--describe", "--entity-type", "topics", "--entity-name", in); exit != 0 || strings.Contains(out, "throttled") {
+		t.Errorf("throttles are left: exit %d\n%s%s", exit, out, errOut)
+	}
 
 	// Whoever is given the hanging one as well may ask it first.
 	ours("streamkeeper list", first, "list", "--bootstrap-servers", all)
