@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"streamkeeper/eventlog"
@@ -100,6 +101,7 @@ func (c *Coordinator) movable(ctx context.Context, group string, committed []sha
 	var moving []ClassicOffset
 	var missing []string
 	var suspects []offsets.TopicRef
+	beyond := map[string]int{} // the lowest partition that the topic of that name does not have
 	for _, o := range committed {
 		t, ok := c.topics.Lookup(o.Topic)
 		another := o.TopicID != [16]byte{} && t.ID != [16]byte{} && o.TopicID != t.ID
@@ -108,7 +110,11 @@ func (c *Coordinator) movable(ctx context.Context, group string, committed []sha
 			continue
 		}
 		missing = append(missing, fmt.Sprintf("%s-%d@%d", o.Topic, o.Partition, o.Offset))
-		if ref := (offsets.TopicRef{Name: o.Topic, ID: o.TopicID}); (!ok || another) && !slices.Contains(suspects[max(0, len(suspects)-1):], ref) {
+		if ok && !another {
+			if _, lower := beyond[o.Topic]; !lower {
+				beyond[o.Topic] = int(o.Partition)
+			}
+		} else if ref := (offsets.TopicRef{Name: o.Topic, ID: o.TopicID}); !slices.Contains(suspects[max(0, len(suspects)-1):], ref) {
 			suspects = append(suspects, ref) // offsets of one topic are side by side
 		}
 	}
@@ -126,6 +132,16 @@ func (c *Coordinator) movable(ctx context.Context, group string, committed []sha
 	}
 	if i := slices.IndexFunc(suspects, func(ref offsets.TopicRef) bool { return !gone[ref] }); i >= 0 {
 		return nil, fmt.Errorf("%w: the topic %s may exist, though a broker says that it does not, or does not let us see it: %v", errNotMoved, suspects[i].Name, shown)
+	}
+	if len(beyond) > 0 {
+		names := slices.Sorted(maps.Keys(beyond))
+		counts, err := c.topics.mostPartitions(ctx, names)
+		if err != nil {
+			return nil, fmt.Errorf("%w: whether the partitions of %d of them are gone is not known: %v: %w", errNotMoved, len(missing), shown, err)
+		}
+		if i := slices.IndexFunc(names, func(name string) bool { return counts[name] > beyond[name] }); i >= 0 {
+			return nil, fmt.Errorf("%w: the partition %s-%d exists, though a broker does not know it: %v", errNotMoved, names[i], beyond[names[i]], shown)
+		}
 	}
 	c.log.Warn("offsets of topics that are no more are left behind by the conversion of their group", "group", group, "count", len(missing), "offsets", shown)
 	return moving, nil

@@ -339,7 +339,8 @@ func TestTopicsThatWereMissingBeforeAreWaitedForAgain(t *testing.T) {
 // Topics that some broker knows, or that the cluster does not let us see, keep their offsets however long one broker says that they are not there.
 func TestOffsetsOfTopicsThatMayExistAreNotLeftBehind(t *testing.T) {
 	for name, prepare := range map[string]func(severalBrokers){
-		"a broker is behind": func(b severalBrokers) { delete(b[1].topics, "in") },
+		"a broker is behind":                        func(b severalBrokers) { delete(b[1].topics, "in") },
+		"a broker does not know its new partitions": func(b severalBrokers) { b[1].topic("in", 1, 1) },
 		"it may not be seen": func(b severalBrokers) {
 			for _, m := range b {
 				hidden := m.topics["in"]

@@ -60,7 +60,7 @@ func (t *Topics) confirmSome(ctx context.Context, names []string) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	defer cancel()
-	brokers := t.several()
+	brokers := t.several(topicConfirmBrokers)
 	answers := make(chan *kmsg.MetadataResponse, len(brokers))
 	for _, broker := range brokers {
 		asking.Go(func() {
@@ -125,8 +125,8 @@ func (t *Topics) missing(now time.Time, names []string) {
 	}
 }
 
-// several are brokers to be asked beside each other, in no particular order; where they can't be told apart, any.
-func (t *Topics) several() (out []kmsg.Requestor) {
+// several are brokers, limit at most, in no particular order; where they can't be told apart, any.
+func (t *Topics) several(limit int) (out []kmsg.Requestor) {
 	t.mu.Lock()
 	nodes := slices.Clone(t.nodes)
 	t.mu.Unlock()
@@ -134,7 +134,7 @@ func (t *Topics) several() (out []kmsg.Requestor) {
 		return []kmsg.Requestor{t.cfg.Client}
 	}
 	rand.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
-	for _, n := range nodes[:min(len(nodes), topicConfirmBrokers)] {
+	for _, n := range nodes[:min(len(nodes), limit)] {
 		out = append(out, t.cfg.Broker(n))
 	}
 	return out

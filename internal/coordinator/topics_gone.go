@@ -57,6 +57,33 @@ func (t *Topics) Gone(ctx context.Context, refs []offsets.TopicRef) (map[offsets
 	return gone, nil
 }
 
+// mostPartitions tells how many partitions the topics have, by the broker that knows the most of each, of all (goneBrokersMax at most): one that
+// is behind does not know the latest. A broker that does not answer, or does not know the witness or one of the topics, is an error.
+func (t *Topics) mostPartitions(ctx context.Context, names []string) (map[string]int, error) {
+	counts := make(map[string]int, len(names))
+	for _, broker := range t.several(goneBrokersMax) {
+		for chunk := range slices.Chunk(names, topicNamesPerRequest) {
+			resp, err := t.askWitnessed(ctx, broker, chunk)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrTopicsUnknown, err)
+			}
+			answered := map[string]int{}
+			for i := range resp.Topics {
+				if rt := &resp.Topics[i]; rt.Topic != nil {
+					answered[*rt.Topic] = len(rt.Partitions) // none with an error
+				}
+			}
+			for _, name := range chunk {
+				if answered[name] == 0 {
+					return nil, fmt.Errorf("%w: a broker can't tell the partitions of %s", ErrTopicsUnknown, name)
+				}
+				counts[name] = max(counts[name], answered[name])
+			}
+		}
+	}
+	return counts, nil
+}
+
 // goneQuestion is one question for topics that may be gone.
 type goneQuestion struct {
 	t        *Topics
