@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -35,7 +36,7 @@ type appender struct {
 	claimed chan struct{} // closed when the first ownership record has an outcome
 
 	mu       sync.Mutex
-	owner    Ownership // as in the claim's ownership record
+	owner    Ownership // as in the claim's ownership record; Released once the record that says so is sealed
 	current  Claim
 	err      error // why the writer is dead
 	queue    []*pending
@@ -62,6 +63,8 @@ type pending struct {
 	barriers []Done
 	awaited  bool  // somebody waits until it is read
 	refusal  error // it is not to be sent; this is its outcome when its turn comes
+	repeats  bool  // it is the ownership record, which seal writes anew
+	released bool  // and says that the partition is released
 }
 
 // sealed is a batch with its bytes.
@@ -126,12 +129,22 @@ func (a *appender) Barrier(done Done) {
 	a.push(op)
 }
 
-// ownership is the ownership record written again under the claim in force. a.mu is held.
+// ownership is the ownership record, to be written again under the claim that is in force by then: a renewal may come first, and readers take only a
+// record that names the epoch of its batch, and the last claim. What it has until it is sealed is a record of the largest size. a.mu is held.
 func (a *appender) ownership(released bool, done Done) *pending {
 	o := a.owner
-	o.Claim, o.Released = a.current.Generation, released
+	o.ProducerEpoch, o.Claim, o.Released = math.MaxInt16, math.MaxInt64, false
 	recs := []Raw{ownershipRaw(o)}
-	return &pending{op: operation{wall.Now().UnixMilli(), recs}, size: recordsSizeMax(recs), done: done}
+	return &pending{op: operation{wall.Now().UnixMilli(), recs}, size: recordsSizeMax(recs), done: done, repeats: true, released: released}
+}
+
+// repeat is the ownership record under the claim in force. Once one says that the partition is released, those behind it say so too, a renewal's included:
+// the newest is what compaction leaves. a.mu is held, and no claim is being made.
+func (a *appender) repeat(released bool) Raw {
+	a.owner.Released = a.owner.Released || released
+	o := a.owner
+	o.Claim = a.current.Generation
+	return ownershipRaw(o)
 }
 
 // Backlog implements Writer.
@@ -259,6 +272,9 @@ func (a *appender) seal() {
 			continue
 		}
 		size += op.size
+		if op.repeats {
+			op.op.recs = []Raw{a.repeat(op.released)}
+		}
 		ops = append(ops, op.op)
 		b.ops = append(b.ops, op)
 		b.records += len(op.op.recs)

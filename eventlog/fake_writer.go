@@ -27,6 +27,8 @@ type fakeOp struct {
 	barriers []Done
 	bytes    int
 	offset   int64
+	repeats  bool // it is the ownership record, which is written anew when it is sent
+	released bool // and says that the partition is released
 }
 
 // take takes the next producer epoch and writes the ownership record.
@@ -126,15 +128,21 @@ func (w *fakeWriter) Barrier(done Done) {
 		last := w.queue[len(w.queue)-1]
 		last.barriers = append(last.barriers, done)
 	default:
-		w.push(&fakeOp{op: operation{time.Now().UnixMilli(), []Raw{ownershipRaw(w.repeat())}}, done: done})
+		w.push(w.repetition(false, done))
 	}
 }
 
-// repeat is the ownership record written again without a new claim.
-func (w *fakeWriter) repeat() Ownership {
+// repetition is the ownership record, to be written again under the claim that is in force by then.
+func (w *fakeWriter) repetition(released bool, done Done) *fakeOp {
+	return &fakeOp{op: operation{time.Now().UnixMilli(), []Raw{ownershipRaw(w.owner)}}, done: done, repeats: true, released: released}
+}
+
+// repeat is the ownership record written again without a new claim. Once one is released those behind it are, too.
+func (w *fakeWriter) repeat(released bool) Raw {
+	w.owner.Released = w.owner.Released || released
 	o := w.owner
 	o.Claim = w.current.Generation
-	return o
+	return ownershipRaw(o)
 }
 
 // Renew implements Writer; the writer renews itself when nothing is under way.
@@ -160,12 +168,7 @@ func (w *fakeWriter) Release(ctx context.Context) error {
 		defer w.f.mu.Unlock()
 		return w.err
 	}
-	o := w.repeat()
-	o.Released = true
-	w.push(&fakeOp{
-		op:   operation{time.Now().UnixMilli(), []Raw{ownershipRaw(o)}},
-		done: func(_ int64, err error) { outcome <- err },
-	})
+	w.push(w.repetition(true, func(_ int64, err error) { outcome <- err }))
 	w.f.mu.Unlock()
 	defer w.Close()
 	select {
@@ -209,6 +212,9 @@ func (w *fakeWriter) step() {
 		if w.lost {
 			w.die(ErrOutcomeUnknown)
 			return
+		}
+		if op.repeats {
+			op.op.recs = []Raw{w.repeat(op.released)}
 		}
 		switch fault := faults.next(); fault.kind {
 		case fakeFail:
