@@ -50,12 +50,15 @@ func (c *backupCmd) Run(ctx context.Context, s *stdio) (err error) {
 
 	h := backup.Header{Version: version(), Taken: time.Now().UTC(), Cluster: c.BootstrapServers}
 	seeds := admin.Answering(ctx, c.BootstrapServers)
-	there, err := existing(ctx, seeds, c.LogTopic, c.descriptions())
+	there, err := c.existing(ctx, seeds)
 	if err != nil {
 		return err
 	}
 	if !there[c.LogTopic] {
 		return fmt.Errorf("--log-topic: topic %s does not exist at %v", c.LogTopic, c.BootstrapServers)
+	}
+	if c.DescriptionTopic != "" && !there[c.DescriptionTopic] {
+		return fmt.Errorf("--description-topic: there is no topic %s at %v", c.DescriptionTopic, c.BootstrapServers)
 	}
 	cfg := eventlog.KafkaConfig{SeedBrokers: seeds, Topic: c.LogTopic, Logger: slog.New(slog.DiscardHandler)}
 	log, err := eventlog.OpenKafka(ctx, cfg)
@@ -110,6 +113,42 @@ func (c *backupCmd) Run(ctx context.Context, s *stdio) (err error) {
 
 func (c *backupCmd) descriptions() string {
 	return cmp.Or(c.DescriptionTopic, c.LogTopic+topic.TopicSuffix)
+}
+
+const (
+	// missingLook is how long after a topic was not found it is looked for again: a broker that has just started may not have heard of all topics.
+	missingLook = time.Second
+	// missingLookMax is how long an address may take to answer then.
+	missingLookMax = 2 * time.Second
+)
+
+// existing says which of both topics are there. One that somebody does not know is looked for at all addresses.
+func (c *backupCmd) existing(ctx context.Context, seeds []string) (map[string]bool, error) {
+	names := []string{c.LogTopic, c.descriptions()}
+	there, err := existing(ctx, seeds, names...)
+	if err != nil || there[names[0]] && there[names[1]] {
+		return there, err
+	}
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Errorf("--bootstrap-servers: %w", context.Cause(ctx))
+	case <-time.After(missingLook):
+	}
+	ctx, cancel := context.WithTimeout(ctx, missingLookMax)
+	defer cancel()
+	answers := make(chan map[string]bool, len(c.BootstrapServers))
+	for _, addr := range c.BootstrapServers {
+		go func() {
+			known, _ := existing(ctx, []string{addr}, names...) // one that does not answer knows nothing: there was an answer already
+			answers <- known
+		}()
+	}
+	for range c.BootstrapServers {
+		for name, known := range <-answers {
+			there[name] = there[name] || known
+		}
+	}
+	return there, nil
 }
 
 // existing says which topics are there.
