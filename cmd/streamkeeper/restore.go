@@ -111,15 +111,48 @@ func (c *restoreCmd) descriptions(ctx context.Context, cfg eventlog.KafkaConfig,
 		return err
 	}
 	defer annex.Close()
-	if err := ends(ctx, annex, nil, ""); err != nil {
+	var filled *otherEnd
+	if err := ends(ctx, annex, nil, ""); errors.As(err, &filled) {
+		if err := complete(ctx, annex, held); err != nil {
+			return err
+		}
 		fmt.Fprintf(s.out, "topology descriptions are left as they are, for their topic is not empty: %v\n", err)
 		return nil
+	} else if err != nil {
+		return err
 	}
 	records, err := c.fill(ctx, cfg, annex, held)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(s.out, "restored %s into %s\n", counted(records, "topology description"), cfg.Topic)
+	return nil
+}
+
+// complete refuses a topic of descriptions that looks like what a restore that was killed has left: no partition has more than the backup, and one has less.
+func complete(ctx context.Context, annex *eventlog.Kafka, held *restorable) error {
+	id := annex.Identity()
+	if held.topicID != "" && topicID(id.TopicID) == held.topicID {
+		return nil // it is the one that the backup was made of
+	}
+	want := map[int32]int64{}
+	if err := held.each(func(p int32, _, _ []byte) error { want[p]++; return nil }); err != nil {
+		return err
+	}
+	less := false
+	for p := range id.Partitions {
+		end, err := annex.End(ctx, p)
+		if err != nil {
+			return err
+		}
+		if end > want[p] {
+			return nil
+		}
+		less = less || end < want[p]
+	}
+	if less {
+		return fmt.Errorf("topic %s is not empty and has fewer records than %s: an interrupted restore may have left a part. Delete it, or name another one with --description-topic, and try again", id.Topic, held.from)
+	}
 	return nil
 }
 
@@ -140,7 +173,8 @@ func (c *restoreCmd) fill(ctx context.Context, cfg eventlog.KafkaConfig, log *ev
 	if err != nil {
 		return 0, err
 	}
-	if err := ends(ctx, log, written, "somebody else wrote meanwhile: stop all replicas, delete the topic and try again"); err != nil {
+	// Without idempotence a request whose answer was lost is written twice, which nobody can tell from what others write.
+	if err := ends(ctx, log, written, "somebody else wrote meanwhile, or a request of this restore was repeated: see that all replicas are stopped, delete the topic and try again"); err != nil {
 		return 0, err
 	}
 	for _, n := range written {
@@ -149,7 +183,18 @@ func (c *restoreCmd) fill(ctx context.Context, cfg eventlog.KafkaConfig, log *ev
 	return records, nil
 }
 
-// ends compares the ends of the partitions with what was written into them.
+// otherEnd says that a partition does not end where it should.
+type otherEnd struct {
+	topic     string
+	partition int32
+	end, want int64
+}
+
+func (e *otherEnd) Error() string {
+	return fmt.Sprintf("partition %d of topic %s ends at %d, want %d", e.partition, e.topic, e.end, e.want)
+}
+
+// ends compares the ends of the partitions with what was written into them: an otherEnd where they differ.
 func ends(ctx context.Context, log *eventlog.Kafka, written map[int32]int64, otherwise string) error {
 	for p := range log.Identity().Partitions {
 		end, err := log.End(ctx, p)
@@ -159,7 +204,7 @@ func ends(ctx context.Context, log *eventlog.Kafka, written map[int32]int64, oth
 		if end == written[p] {
 			continue
 		}
-		err = fmt.Errorf("partition %d of topic %s ends at %d, want %d", p, log.Identity().Topic, end, written[p])
+		err = &otherEnd{log.Identity().Topic, p, end, written[p]}
 		if otherwise != "" {
 			err = fmt.Errorf("%w: %s", err, otherwise)
 		}
