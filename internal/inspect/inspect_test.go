@@ -11,9 +11,11 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -189,6 +191,36 @@ func TestFollowSurvivesALeaderMove(t *testing.T) {
 	failure := errors.New("enough")
 	if err := r.Follow(testContext(t), map[int32]int64{0: 0}, func(int32, Batch) error { return failure }); !errors.Is(err, failure) {
 		t.Errorf("the caller's error: %v", err)
+	}
+}
+
+// TestFollowGivesUpFailuresInARowOnly: those that pass, over days, are never too many.
+func TestFollowGivesUpFailuresInARowOnly(t *testing.T) {
+	c, cl := cluster(t, 1)
+	r := reader(t, cl)
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	var asked atomic.Int32
+	c.ControlKey(kmsg.Fetch.Int16(), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := kreq.(*kmsg.FetchRequest)
+		resp := req.ResponseKind().(*kmsg.FetchResponse)
+		n := asked.Add(1)
+		if n > 3*readFailuresMax {
+			cancel()
+		}
+		if n%2 == 0 {
+			topic := kmsg.NewFetchResponseTopic()
+			topic.Topic, topic.TopicID = req.Topics[0].Topic, req.Topics[0].TopicID
+			p := kmsg.NewFetchResponseTopicPartition()
+			p.ErrorCode = kerr.NotLeaderForPartition.Code
+			topic.Partitions = append(topic.Partitions, p)
+			resp.Topics = append(resp.Topics, topic)
+		}
+		return resp, nil, true
+	})
+	if err := r.Follow(ctx, map[int32]int64{0: 0}, func(int32, Batch) error { return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("after %d fetches: %v", asked.Load(), err)
 	}
 }
 

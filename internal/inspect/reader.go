@@ -176,7 +176,7 @@ func (r *Reader) followLeaders(ctx context.Context, positions map[int32]int64, f
 	var wg sync.WaitGroup
 	for leader, own := range byLeader {
 		wg.Go(func() {
-			for ctx.Err() == nil {
+			for answered := false; ctx.Err() == nil; answered = true {
 				err := r.fetch(ctx, leader, own, fetchWait, func(p int32, b Batch) error {
 					mu.Lock()
 					defer mu.Unlock()
@@ -184,6 +184,10 @@ func (r *Reader) followLeaders(ctx context.Context, positions map[int32]int64, f
 					return f(p, b)
 				})
 				if err != nil {
+					var retry *retriable
+					if errors.As(err, &retry) {
+						retry.answered = answered
+					}
 					cancel(err)
 				}
 			}
@@ -194,7 +198,10 @@ func (r *Reader) followLeaders(ctx context.Context, positions map[int32]int64, f
 }
 
 // retriable wraps an error after which the leaders are asked for again.
-type retriable struct{ err error }
+type retriable struct {
+	err      error
+	answered bool // the leader had answered since it was looked up: the failures before are over
+}
 
 func (e *retriable) Error() string { return e.err.Error() }
 func (e *retriable) Unwrap() error { return e.err }
@@ -207,6 +214,9 @@ func (r *Reader) settle(ctx context.Context, err error, p *pauser) error {
 	if !errors.As(err, &retry) {
 		p.failures = 0
 		return err
+	}
+	if retry.answered {
+		p.failures = 0
 	}
 	if p.failures++; p.failures > readFailuresMax {
 		return fmt.Errorf("given up after %d attempts: %w", p.failures, retry.err)
@@ -223,7 +233,7 @@ func (r *Reader) settle(ctx context.Context, err error, p *pauser) error {
 // fetch sends one Fetch request to a leader and moves the positions behind the batches that f was called with.
 func (r *Reader) fetch(ctx context.Context, leader int32, positions map[int32]int64, wait time.Duration, f func(int32, Batch) error) error {
 	if leader < 0 {
-		return &retriable{fmt.Errorf("topic %s: a partition has no leader", r.topic)}
+		return &retriable{err: fmt.Errorf("topic %s: a partition has no leader", r.topic)}
 	}
 	req := kmsg.NewPtrFetchRequest()
 	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(wait.Milliseconds()), 1, fetchBytesMax
@@ -240,11 +250,11 @@ func (r *Reader) fetch(ctx context.Context, leader int32, positions map[int32]in
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return &retriable{fmt.Errorf("fetch of topic %s from node %d: %w", r.topic, leader, err)}
+		return &retriable{err: fmt.Errorf("fetch of topic %s from node %d: %w", r.topic, leader, err)}
 	}
 	resp := kresp.(*kmsg.FetchResponse)
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		return &retriable{fmt.Errorf("fetch of topic %s from node %d: %w", r.topic, leader, err)}
+		return &retriable{err: fmt.Errorf("fetch of topic %s from node %d: %w", r.topic, leader, err)}
 	}
 	for _, t := range resp.Topics {
 		for i := range t.Partitions {
@@ -263,7 +273,7 @@ func (r *Reader) take(rp *kmsg.FetchResponseTopicPartition, positions map[int32]
 		positions[p] = rp.LogStartOffset // what lay before was deleted while we read
 		return nil
 	case kerr.IsRetriable(err):
-		return &retriable{fmt.Errorf("fetch of %s-%d at offset %d: %w", r.topic, p, positions[p], err)}
+		return &retriable{err: fmt.Errorf("fetch of %s-%d at offset %d: %w", r.topic, p, positions[p], err)}
 	case err != nil:
 		return fmt.Errorf("fetch of %s-%d at offset %d: %w", r.topic, p, positions[p], err)
 	}
