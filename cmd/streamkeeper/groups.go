@@ -121,9 +121,10 @@ func (d *describeCmd) Run(ctx context.Context, s *stdio) error {
 					err = fmt.Errorf("group %s: %w", group, err)
 				}
 				errs = append(errs, err)
-				continue
 			}
-			found = append(found, description)
+			if description != nil { // also where it lacks something
+				found = append(found, description)
+			}
 		}
 		return errors.Join(append([]error{d.writeAll(s.out, found)}, errs...)...)
 	})

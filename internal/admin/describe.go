@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -37,18 +38,35 @@ type Offset struct {
 }
 
 // Describe asks the group's coordinator, why the group is in its state included, what is configured for it, and the leaders of what it reads
-// for the ends of their partitions.
+// for the ends of their partitions. Where one of the later questions fails, the description has what the others say, and comes with the error.
 func (c *Client) Describe(ctx context.Context, group string) (*Description, error) {
 	described := c.groups.DescribeStreamsGroups(ctx, []string{group}, client.DescribeOptions{Explain: true})[0]
 	if described.Err != nil {
 		return nil, described.Err
 	}
 	d := &Description{GroupDescription: described.Description, Offsets: []Offset{}}
-	var err error
-	if d.Settings, err = c.configs(ctx, group); err != nil {
-		return nil, err
+	ctx, cancel := most(ctx)
+	defer cancel()
+	settings := make(chan error, 1)
+	go func() {
+		var err error
+		d.Settings, err = c.configs(ctx, group)
+		settings <- err
+	}()
+	err := c.offsets(ctx, d)
+	if failed := <-settings; failed != nil {
+		d.Settings, err = []Setting{}, errors.Join(failed, err)
 	}
-	return d, c.offsets(ctx, d)
+	return d, err
+}
+
+// most is ctx with three quarters of the time that is left: whoever asks for more than one thing has some left when a thing does not come.
+func most(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, time.Until(end)/4*3, context.DeadlineExceeded)
 }
 
 // place is a partition of a topic.
@@ -67,9 +85,12 @@ func (c *Client) offsets(ctx context.Context, d *Description) error {
 		}
 		return rows[p]
 	}
-	committed := c.groups.ListStreamsGroupOffsets(ctx, map[string][]client.TopicPartition{d.Group: nil}, client.OffsetsOptions{})[0]
+	asking, cancel := most(ctx)
+	defer cancel()
+	committed := c.groups.ListStreamsGroupOffsets(asking, map[string][]client.TopicPartition{d.Group: nil}, client.OffsetsOptions{})[0]
+	var err error
 	if committed.Err != nil {
-		return fmt.Errorf("committed offsets of group %s: %w", d.Group, committed.Err)
+		err = fmt.Errorf("committed offsets of group %s: %w", d.Group, committed.Err)
 	}
 	for _, o := range committed.Offsets {
 		if o.Err == nil && o.Offset >= 0 {
@@ -92,13 +113,13 @@ func (c *Client) offsets(ctx context.Context, d *Description) error {
 		}
 	}
 	if len(rows) == 0 {
-		return nil
+		return err
 	}
-	return c.lags(ctx, d, rows)
+	return errors.Join(err, c.lags(ctx, d, rows, err == nil))
 }
 
-// lags asks for the ends of partitions, and puts the rows in order.
-func (c *Client) lags(ctx context.Context, d *Description, rows map[place]*Offset) error {
+// lags asks for the ends of partitions, and puts the rows in order. committed says that it is known what is committed: without, there is no lag.
+func (c *Client) lags(ctx context.Context, d *Description, rows map[place]*Offset, committed bool) error {
 	topics := map[string]struct{}{}
 	for p := range rows {
 		topics[p.topic] = struct{}{}
@@ -107,28 +128,42 @@ func (c *Client) lags(ctx context.Context, d *Description, rows map[place]*Offse
 	for t := range topics {
 		names = append(names, t)
 	}
-	ends, err := c.adm.ListEndOffsets(ctx, names...)
-	if err != nil && !tolerable(err) {
-		return fmt.Errorf("ends of the topics of group %s: %w", d.Group, err)
+	type listed struct {
+		offsets kadm.ListedOffsets
+		err     error
 	}
-	starts, err := c.adm.ListStartOffsets(ctx, names...)
-	if err != nil && !tolerable(err) {
-		return fmt.Errorf("starts of the topics of group %s: %w", d.Group, err)
+	began := make(chan listed, 1)
+	go func() {
+		starts, err := c.adm.ListStartOffsets(ctx, names...)
+		began <- listed{starts, err}
+	}()
+	ends, err := c.adm.ListEndOffsets(ctx, names...)
+	starts := <-began
+	var errs []error
+	noEnds, noStarts := err != nil && !tolerable(err), starts.err != nil && !tolerable(starts.err)
+	if noEnds {
+		errs = append(errs, fmt.Errorf("ends of the topics of group %s: %w", d.Group, err))
+	}
+	if noStarts {
+		errs = append(errs, fmt.Errorf("starts of the topics of group %s: %w", d.Group, starts.err))
 	}
 	for p, r := range rows {
 		end, ok := ends.Lookup(p.topic, p.partition)
 		if ok && end.Err == nil {
 			r.End = &end.Offset
-			from := int64(0)
-			if start, ok := starts.Lookup(p.topic, p.partition); ok && start.Err == nil {
-				from = start.Offset
-			}
+			from, known := int64(0), committed
 			if r.Committed != nil {
 				from = *r.Committed
+			} else if start, ok := starts.offsets.Lookup(p.topic, p.partition); ok && start.Err == nil {
+				from = start.Offset
+			} else if noStarts {
+				known = false
 			}
-			lag := max(end.Offset-from, 0)
-			r.Lag = &lag
-		} else if r.Task != "" && r.Committed == nil {
+			if known {
+				lag := max(end.Offset-from, 0)
+				r.Lag = &lag
+			}
+		} else if !noEnds && r.Task != "" && r.Committed == nil {
 			continue // a task of another topic's partition: this topic has fewer
 		}
 		d.Offsets = append(d.Offsets, *r)
@@ -136,7 +171,7 @@ func (c *Client) lags(ctx context.Context, d *Description, rows map[place]*Offse
 	slices.SortFunc(d.Offsets, func(a, b Offset) int {
 		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 	})
-	return nil
+	return errors.Join(errs...)
 }
 
 // tolerable errors concern single topics: one that was deleted has no end, and the rest is shown all the same.
