@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -47,7 +48,9 @@ func (a *Admin) listOnce(ctx context.Context, states []string) (out []ListedGrou
 		wg   sync.WaitGroup
 		mu   sync.Mutex
 		errs []error
-		all  = map[string]ListedGroup{} // a group that moves while we ask may be on two nodes' lists
+		all  = map[string]ListedGroup{}
+		// A group that moves while we ask is on two nodes' lists; a former owner may list it a while longer.
+		twice = map[string][]ListedGroup{}
 	)
 	nodes, err := a.nodes(ctx)
 	if err != nil {
@@ -66,7 +69,11 @@ func (a *Admin) listOnce(ctx context.Context, states []string) (out []ListedGrou
 			case g.ProtocolType != streamsType && !strings.EqualFold(g.GroupType, streamsType): // nodes below version 5 know no types
 			case len(states) > 0 && !slices.ContainsFunc(states, func(s string) bool { return strings.EqualFold(s, g.GroupState) }):
 			default:
-				all[g.Group] = ListedGroup{g.Group, g.GroupState, node}
+				listed := ListedGroup{g.Group, g.GroupState, node}
+				if was, there := all[g.Group]; there && was.Coordinator != node {
+					twice[g.Group] = append(twice[g.Group], was, listed)
+				}
+				all[g.Group] = listed
 			}
 		}
 	}
@@ -113,6 +120,15 @@ func (a *Admin) listOnce(ctx context.Context, states []string) (out []ListedGrou
 		wg.Go(func() { settle(node) })
 	}
 	wg.Wait()
+	// Whoever coordinates a group now knows best. Where nobody can say, one entry is as good as the other.
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(twice)), lookupBatchMax) {
+		at, _ := findCoordinators(ctx, a.cl, ids)
+		for id, f := range at {
+			if i := slices.IndexFunc(twice[id], func(g ListedGroup) bool { return g.Coordinator.ID == f.node.ID }); f.err == nil && i >= 0 {
+				all[id] = twice[id][i]
+			}
+		}
+	}
 	out = make([]ListedGroup, 0, len(all))
 	for _, g := range all {
 		out = append(out, g)

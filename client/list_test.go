@@ -103,6 +103,28 @@ func TestListGoesOnWithoutANodeThatHangs(t *testing.T) {
 	}
 }
 
+// A group that a former owner lists still is its coordinator's, whoever answers last.
+func TestListOfAGroupThatMoved(t *testing.T) {
+	for last := range int32(2) {
+		c := startFake(t, 2)
+		c.place("a", 2)
+		c.on(16, func(at int32, _ kmsg.Request) kmsg.Response {
+			if at == last+1 {
+				time.Sleep(50 * time.Millisecond) // so that it answers after the other
+			}
+			resp := kmsg.NewPtrListGroupsResponse()
+			g := kmsg.NewListGroupsResponseGroup()
+			g.Group, g.ProtocolType, g.GroupType, g.GroupState = "a", "streams", "streams", []string{"Empty", "Stable"}[at-1]
+			resp.Groups = append(resp.Groups, g)
+			return resp
+		})
+		got, err := NewAdmin(c.client()).ListStreamsGroups(t.Context())
+		if err != nil || len(got) != 1 || got[0] != (ListedGroup{"a", "Stable", c.node(2)}) {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+}
+
 // Where nobody can be asked which nodes there are, the error names no node.
 func TestListOfAClusterThatIsAway(t *testing.T) {
 	c := startFake(t, 1)
