@@ -1,6 +1,9 @@
 package shard
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // What a request can meet besides a refusal of the group itself (*streams.Error).
 var (
@@ -10,6 +13,8 @@ var (
 	ErrLoading = errors.New("the group's partition is being loaded")
 	// ErrUnavailable: nobody is known to own the partition, or the replica is starting or stopping (COORDINATOR_NOT_AVAILABLE).
 	ErrUnavailable = errors.New("no coordinator is available for the group")
+	// ErrGroupGone: a join was judged by a group that was there then, and is gone (Caller.Unasked). It is one of ErrLoading for whoever does not judge it again.
+	ErrGroupGone = fmt.Errorf("%w: the group is gone since the request came", ErrLoading)
 	// ErrBlind: the cluster does not let this replica read the partition, or the broker that leads it does not answer this replica; what it knows of it grows older
 	// and older. Others may know more.
 	ErrBlind = errors.New("this replica does not see what is written to the group's partition")

@@ -51,7 +51,7 @@ func TestHeartbeatTellsWhichTopicsToCreate(t *testing.T) {
 func TestAJoinMakesNoGroupThatTheClusterWasNotAskedFor(t *testing.T) {
 	inWorld(t, 1, func(t *testing.T, log *eventlog.Fake, start func(int32) *node) {
 		r := serving(t, log, start)
-		if _, err := r.Host.Heartbeat(t.Context(), Caller{Unasked: true}, 1, joinRequest("g", "m")); !errors.Is(err, ErrLoading) {
+		if _, err := r.Host.Heartbeat(t.Context(), Caller{Unasked: true}, 1, joinRequest("g", "m")); !errors.Is(err, ErrGroupGone) || !errors.Is(err, ErrLoading) {
 			t.Errorf("a group that is not there: %v", err)
 		}
 		if known, err := r.Known("g"); known || err != nil {

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.opentelemetry.io/otel/attribute"
@@ -42,7 +41,7 @@ func (h *Host) heartbeat(ctx context.Context, c Caller, version int16, req *kmsg
 			return nil, effect{}, err
 		}
 		if c.Unasked && req.MemberEpoch == 0 && !t.g.Exists() {
-			return nil, effect{}, fmt.Errorf("%w: group %q is gone since the request came", ErrLoading, req.Group)
+			return nil, effect{}, ErrGroupGone
 		}
 		before := t.g.Epoch()
 		r, err := t.g.Heartbeat(t.env(c, version), req)

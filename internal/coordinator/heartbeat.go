@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -67,6 +68,12 @@ func (c *Coordinator) heartbeat(ctx context.Context, caller Caller, r *kmsg.Stre
 		return nil, err
 	}
 	result, err := c.beat(ctx, caller, r, classic, asked)
+	if errors.Is(err, shard.ErrGroupGone) && c.barriers.wait(ctx, partition) == nil { // then it is not known any more: once more, with what the cluster says
+		if classic, asked, err = c.checkForeign(ctx, r.Group); err != nil {
+			return nil, err
+		}
+		result, err = c.beat(ctx, caller, r, classic, asked)
+	}
 	if err != nil {
 		if err = c.redirect(ctx, r.Group, err); r.MemberEpoch != 0 { // of a join this was asked before
 			err = c.foreignToo(ctx, r.Group, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -329,5 +330,42 @@ func TestTheShardHearsWhetherTheClusterWasAsked(t *testing.T) {
 		if got := w.shards.unasked[len(w.shards.unasked)-1]; got != known {
 			t.Errorf("known here: %v; not asked: %v", known, got)
 		}
+	}
+}
+
+// A group was deleted, and what is known of it is a moment older than the log: the join goes on as the first of a new group, and the cluster is asked.
+func TestAJoinOfAGroupThatIsGoneSinceItWasLookedUp(t *testing.T) {
+	w := newWorld(t)
+	w.shards.owned[1], w.shards.known["g1"] = true, true
+	w.shards.err["g1"] = shard.ErrGroupGone
+	w.shards.barrier = func() error {
+		delete(w.shards.known, "g1")
+		delete(w.shards.err, "g1")
+		return nil
+	}
+	if resp := w.Heartbeat(t.Context(), Caller{}, join("g1", "in")); resp.ErrorCode != 0 || !slices.Equal(w.shards.unasked, []bool{true, false}) {
+		t.Errorf("code %d; not asked: %v", resp.ErrorCode, w.shards.unasked)
+	}
+	w.shards.known["g1"], w.shards.err["g1"] = true, shard.ErrGroupGone
+	w.shards.barrier = func() error { return errors.New("no answer") }
+	if resp := w.Heartbeat(t.Context(), Caller{}, join("g1", "in")); resp.ErrorCode != codeLoading {
+		t.Errorf("code %d", resp.ErrorCode)
+	}
+}
+
+// A replica that knows a topic of the group's from before asks again under a new claim: the former owner may have seen it with more partitions, and given them out.
+func TestPartitionsAreCountedAgainAfterEachClaim(t *testing.T) {
+	w := newWorld(t)
+	w.shards.owned[1], w.shards.known["g1"] = true, true
+	w.stored["g1"] = []string{"in"}
+	w.Heartbeat(t.Context(), Caller{}, beat("g1", 5))
+	before, _ := w.topics.Snapshot().Topic("in")
+	w.cluster.topic("in", before.ID[0], before.Partitions+1)
+	o := owner(1000001, "keeper:9292", w.now)
+	o.Generation = 77
+	w.shards.owners[1] = o
+	w.Heartbeat(t.Context(), Caller{}, beat("g1", 5))
+	if after, _ := w.topics.Snapshot().Topic("in"); after.Partitions != before.Partitions+1 {
+		t.Errorf("%d partitions, and %d under the next claim", before.Partitions, after.Partitions)
 	}
 }

@@ -196,7 +196,8 @@ func (t *Topics) want(now time.Time, names, stored []string, ids [][16]byte) *to
 	for _, name := range stored {
 		if e := t.entries[name]; e != nil {
 			e.used = now
-			if e.exists || e.sure && now.Sub(e.checked) < topicAbsentFor {
+			// One that exists is asked for again: a former owner may have seen it with more partitions, and members have their tasks.
+			if !e.exists && e.sure && now.Sub(e.checked) < topicAbsentFor {
 				continue
 			}
 		}
