@@ -287,11 +287,13 @@ func TestRollingRestart(t *testing.T) {
 		r.replicas[owner].Resume()
 		r.waitSpread(r.nodes...)
 	})
-	tr.during(fmt.Sprintf("all replicas are paused for %s and wake up", pause), func() {
+	// Less than the minute for which Java's client tries to commit (default.api.timeout.ms): after that it logs an error and commits again. More than a session.
+	all := min(pause, 55*time.Second)
+	tr.during(fmt.Sprintf("all replicas are paused for %s and wake up", all), func() {
 		for _, node := range r.nodes {
 			r.replicas[node].Pause()
 		}
-		time.Sleep(pause) // the pause is what is tested
+		time.Sleep(all) // the pause is what is tested
 		for _, node := range r.nodes {
 			r.replicas[node].Resume()
 		}
