@@ -64,7 +64,8 @@ type Service interface {
 	// (COORDINATOR_NOT_AVAILABLE). known is false where the group isn't known as a streams group here.
 	Coordinator(ctx context.Context, group string) (n Node, known, ok bool)
 	// AskOthers tells of those among groups that Coordinator does not know which this replica can't call the cluster's either, because it has not read
-	// the log, and of those that CatchUp returned: whose they are by what other replicas say, or, of the latter, as far as it was read here. Groups that the result lacks are the cluster's, as far as this replica has read.
+	// the log, and of those that CatchUp returned: whose they are by what other replicas say, or, of the latter, as far as it was read here. Groups that the
+	// result lacks are the cluster's, as far as this replica has read.
 	AskOthers(ctx context.Context, who Caller, groups []string) map[string]Found
 
 	Heartbeat(ctx context.Context, c Caller, r *kmsg.StreamsGroupHeartbeatRequest) *kmsg.StreamsGroupHeartbeatResponse

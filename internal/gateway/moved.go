@@ -6,7 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// errMoved ends a connection over which a member was told that its coordinator is elsewhere, or can't be told where.
+// errMoved ends a connection over which a member was told that its coordinator is elsewhere.
 //
 // A Java client keeps one connection per node id, whatever address it has learned since. Its lookup of a group that is not in the
 // log yet may be answered by another replica, which names the cluster's coordinator as reached through itself: the same node
